@@ -1,0 +1,119 @@
+package kernels
+
+// Info describes a device to people and to the memory plan.
+type Info struct {
+	Name        string // "cpu", "ref"
+	Description string // for example "AMD EPYC, 2 threads, avx2+fma+f16c, activations int8 per 32"
+	Threads     int
+	MemoryBytes int64 // free for us when the device was opened
+	KVTypes     []DType
+}
+
+// Device runs the operators. Methods that load may be called from several goroutines; the
+// operators of a step, from Begin to End, from one. Shapes that do not fit each other are a
+// step error, never a fault.
+//
+// Activations are float32 tensors. x and dst of an operator may not overlap unless it says so.
+type Device interface {
+	Info() Info
+
+	// Alloc takes bytes of zeroed device memory; used while loading and for the one arena.
+	Alloc(bytes int64) (Buffer, error)
+	Free(Buffer)
+	// Load packs the parts, stacked along their outputs (all with the same K).
+	Load(parts ...Matrix) (*Weight, error)
+	Unload(*Weight)
+	// LoadVector copies v to the device as a float32 tensor of one row.
+	LoadVector(v []float32) (Tensor, error)
+	Close() error
+
+	// Begin starts a step: it forgets the last one's error.
+	Begin()
+	// Upload makes the array known to the device for this step.
+	Upload(Ints) Ints
+	// End waits for the step and returns its first error.
+	End() error
+
+	// EmbedRows: dst[t] = table[ids[t]].
+	EmbedRows(dst Tensor, table *Weight, ids Ints)
+	// RMSNorm: dst[t] = x[t] / sqrt(mean(x[t]^2) + eps) * w. dst may be x.
+	RMSNorm(dst, x, w Tensor, eps float32)
+	// Linear: dst[t] = x[t] w^T (+ bias).
+	Linear(dst, x Tensor, w *Weight)
+	// LinearAdd: dst[t] += x[t] w^T (+ bias).
+	LinearAdd(dst, x Tensor, w *Weight)
+	// CosSin: dst[t] = cos and then sin, [Dim/2] each, of positions[t] * r.InvFreq, times r.Scale.
+	CosSin(dst Tensor, r Rotary, positions Ints)
+	// RotaryStore splits qkv[t] into H query heads, G key heads and G value heads (kv.Layout
+	// has G and the sizes), norms each query and key head with qNorm and kNorm [head size] when
+	// given, rotates both by cosSin (rotate-half over the first cosSin.Cols values), writes the
+	// queries to q [T, H*KDim] and stores keys and values at kv.Slots.
+	RotaryStore(q Tensor, kv KV, qkv, qNorm, kNorm Tensor, eps float32, cosSin Tensor)
+	// Attention: causal attention of q over the sequences' cached keys and values, including
+	// those that this step stored. dst [T, H*VDim].
+	Attention(dst, q Tensor, kv KV, rows Ragged, p AttentionParams)
+	// SiluMul: dst[t] = silu(gateUp[t][:F]) * gateUp[t][F:].
+	SiluMul(dst, gateUp Tensor)
+	// GatherRows: dst[i] = x[rows[i]].
+	GatherRows(dst, x Tensor, rows Ints)
+	// Sample draws one token from each row of logits [S, >= vocab]; ids from vocab on are
+	// padding of the output layer and are never drawn. out has S entries. Waits for the device.
+	Sample(out []Sampled, logits Tensor, vocab int, params []SampleParams)
+}
+
+// Rotary are the frequencies of a rotary embedding.
+type Rotary struct {
+	InvFreq []float32 // [Dim/2]
+	Scale   float32   // of cos and sin, 1 unless the scaling type says otherwise
+}
+
+// Ragged says which of a step's T tokens belong to which of its S sequences.
+type Ragged struct {
+	Starts   Ints // [S+1]: sequence s has tokens Starts[s] to Starts[s+1]-1
+	Contexts Ints // [S]: tokens in s's cache after this step, so its last token's position + 1
+}
+
+// CacheLayout is the shape of one cache group of one model: how a block is cut. A block holds
+// BlockTokens tokens for all Layers of the group; how it arranges them is the device's own.
+type CacheLayout struct {
+	DType       DType
+	Layers      int
+	Heads       int // key/value heads
+	KDim, VDim  int
+	BlockTokens int   // a multiple of 16
+	BlockBytes  int64 // at least BlockTokens * TokenBytes()
+	// A block's address is (id / BlocksPerPage) * PageBytes + (id % BlocksPerPage) * BlockBytes.
+	BlocksPerPage int
+	PageBytes     int64
+}
+
+// TokenBytes is what one token takes in a block.
+func (l CacheLayout) TokenBytes() int64 {
+	return int64(l.Layers) * int64(l.Heads) * int64(l.KDim+l.VDim) * int64(l.DType.Bytes())
+}
+
+// BlockOffset returns where block id starts in the arena of pages.
+func (l CacheLayout) BlockOffset(id int32) int64 {
+	per := int64(l.BlocksPerPage)
+	return int64(id)/per*l.PageBytes + int64(id)%per*l.BlockBytes
+}
+
+// KV is one layer's cache, with its group's arrays for the step.
+type KV struct {
+	Pages  Buffer // the arena of pages
+	Layout *CacheLayout
+	Layer  int // within the group
+	// Slots says where each of the T tokens is stored: block*BlockTokens + offset; -1 is nowhere.
+	Slots Ints
+	// Tables are the S block tables, Stride entries each; entry i holds positions
+	// i*BlockTokens to (i+1)*BlockTokens-1.
+	Tables Ints
+	Stride int
+}
+
+// AttentionParams are constants of a layer.
+type AttentionParams struct {
+	Scale   float32 // of q.k
+	SoftCap float32 // scores become c*tanh(score/c); 0: none
+	Window  int     // a token sees this many positions counting itself; 0: all
+}
