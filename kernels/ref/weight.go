@@ -159,32 +159,37 @@ func (w weight) part(n int) *part {
 	return &w[i]
 }
 
-// row writes the K weights of output n of the whole weight to dst. A product is rounded to
-// float32 before a minimum is added, as the formats' own readers do.
-func (w weight) row(dst []float32, n int) {
+// row writes the K weights of output n of the whole weight to dst. They are float32 values: a
+// product is rounded before a minimum is added, as the formats' own readers do.
+func (w weight) row(dst []float64, n int) {
 	p := w.part(n)
 	n -= p.first
-	if p.Bits == 0 {
-		for k := range dst {
-			if p.float != nil {
-				dst[k] = p.float[n*p.K+k]
-			} else {
-				dst[k] = fromHalf(p.half[n*p.K+k], p.Type)
-			}
+	switch {
+	case p.float != nil:
+		widen(dst, p.float[n*p.K:(n+1)*p.K])
+		return
+	case p.half != nil:
+		for k, h := range p.half[n*p.K : (n+1)*p.K] {
+			dst[k] = float64(fromHalf(h, p.Type))
 		}
 		return
 	}
 	groups := p.K / p.Group
 	for g := range groups {
 		scale := p.scale[n*groups+g]
-		codes := p.codes[n*p.K+g*p.Group:]
-		for k := range p.Group {
-			if p.HasMin {
-				product := float32(scale * float32(codes[k]))
-				dst[g*p.Group+k] = product + p.min[n*groups+g]
-			} else {
-				dst[g*p.Group+k] = scale * float32(int(codes[k])-int(p.zero[n*groups+g]))
+		codes := p.codes[n*p.K+g*p.Group:][:p.Group]
+		out := dst[g*p.Group:][:p.Group]
+		if p.HasMin {
+			least := p.min[n*groups+g]
+			for k, c := range codes {
+				product := float32(scale * float32(c))
+				out[k] = float64(product + least)
 			}
+			continue
+		}
+		zero := int(p.zero[n*groups+g])
+		for k, c := range codes {
+			out[k] = float64(scale * float32(int(c)-zero))
 		}
 	}
 }
