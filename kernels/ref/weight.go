@@ -3,6 +3,7 @@ package ref
 import (
 	"fmt"
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/internal/hostmem"
@@ -206,8 +207,17 @@ func fromHalf(v uint16, t kernels.DType) float32 {
 	if t == kernels.BF16 {
 		return math.Float32frombits(uint32(v) << 16)
 	}
-	return float16.Frombits(v).Float32()
+	return fp16()[v]
 }
+
+// fp16 has the value of every fp16: decoding one is most of the work on it otherwise.
+var fp16 = sync.OnceValue(func() *[1 << 16]float32 {
+	var t [1 << 16]float32
+	for i := range t {
+		t[i] = float16.Frombits(uint16(i)).Float32()
+	}
+	return &t
+})
 
 // toHalf rounds to the nearest, to even between two.
 func toHalf(v float32, t kernels.DType) uint16 {
