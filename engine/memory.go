@@ -186,7 +186,7 @@ func tooLittle(p MemoryPlan, ms []planModel, kvBytes, need, left int64) string {
 	return s.String()
 }
 
-func align(n, to int64) int64   { return (n + to - 1) / to * to }
+func align(n, to int64) int64  { return (n + to - 1) / to * to }
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // bytesText writes a number of bytes with a binary unit.
