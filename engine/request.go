@@ -1,0 +1,180 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Request asks one model to continue one prompt N times. A client's request with several prompts
+// is several of these.
+type Request struct {
+	ID     string // follows the request through logs; made up when empty
+	Model  string
+	Prompt []int32 // token ids, at least one; from Tokenize or RenderChat
+	N      int     // sequences, 1 when 0
+
+	Sampling  SamplingParams
+	MaxTokens int // for each sequence; 0: as many as the context has room for
+	MinTokens int // end tokens and stop strings are not obeyed before
+	Stop      []string
+	// IncludeStop leaves the matched stop string in the text.
+	IncludeStop  bool
+	StopTokenIDs []int32
+	IgnoreEOS    bool
+	// KeepSpecial leaves special tokens in the text.
+	KeepSpecial bool
+
+	// Logprobs, when not nil, asks for the log probability of each token and of the given number
+	// of most likely ones; PromptLogprobs for those of the prompt's tokens. Both are of the raw
+	// logits. PromptLogprobs computes the whole prompt, past the prefix cache.
+	Logprobs       *int
+	PromptLogprobs *int
+
+	// CacheSalt parts prefix caches: only requests of one salt share blocks.
+	CacheSalt string
+}
+
+// SamplingParams are OpenAI's and vLLM's; ranges are checked by Validate.
+type SamplingParams struct {
+	Temperature       float32 // 0: greedy
+	TopP              float32 // (0, 1]
+	TopK              int     // 0: off
+	MinP              float32 // [0, 1]
+	PresencePenalty   float32 // [-2, 2]
+	FrequencyPenalty  float32 // [-2, 2]
+	RepetitionPenalty float32 // > 0; 1: off
+	LogitBias         map[int32]float32
+	// Seed makes the answer repeatable: same seed, same request, same answer, whatever else
+	// is running. Nil draws one.
+	Seed *int64
+}
+
+// Event is something that happened to one sequence of a request. Events of a sequence come in
+// order; the last one, and only that, has a Finish.
+type Event struct {
+	Index  int     // which of the N sequences
+	Text   string  // text that is now final, maybe empty; whole characters only
+	Tokens []Token // the tokens whose text is hereby complete, in order
+	// Prompt is there on the first event of the first sequence when PromptLogprobs was asked
+	// for: one entry a prompt token; the first has no log probability.
+	Prompt []Token
+	Finish FinishReason
+	// StopReason is the stop string or stop token id that ended the sequence, nil otherwise.
+	StopReason any
+	Err        error // with FinishError
+	Usage      Usage // up to and with this event
+}
+
+// Token is a token with its log probabilities when they were asked for.
+type Token struct {
+	ID      int32
+	Logprob float32
+	Rank    int32
+	Top     []TokenLogprob
+	// HasLogprob is false for the first token of a prompt.
+	HasLogprob bool
+}
+
+// TokenLogprob is one of the most likely tokens at a place.
+type TokenLogprob struct {
+	ID      int32
+	Logprob float32
+	Rank    int32
+}
+
+// Usage counts tokens of one sequence. Prompt and Cached are the same for all of a request.
+type Usage struct {
+	Prompt, Cached, Completion int
+	// Queued is the time from Generate to the first step, FirstToken to the first token.
+	Queued, FirstToken time.Duration
+}
+
+// FinishReason says why a sequence ended.
+type FinishReason uint8
+
+// A sequence ends for exactly one of these.
+const (
+	FinishNone      FinishReason = iota // not ended
+	FinishStop                          // an end token, stop token or stop string
+	FinishLength                        // MaxTokens or the model's context
+	FinishCancelled                     // the caller went away or asked for it
+	FinishError                         // Err says why
+)
+
+func (r FinishReason) String() string {
+	return [...]string{"", "stop", "length", "cancelled", "error"}[r]
+}
+
+// Refusals and failures that a caller acts on.
+var (
+	// ErrUnknownModel: no model of that name; answer 404.
+	ErrUnknownModel = errors.New("unknown model")
+	// ErrContextLength: prompt and MaxTokens do not fit the model's context or the KV cache;
+	// answer 400. Errors that wrap it carry both numbers.
+	ErrContextLength = errors.New("context length exceeded")
+	// ErrInvalid: something in the request is out of range; answer 400. InvalidError names it.
+	ErrInvalid = errors.New("invalid request")
+	// ErrOverCapacity: queues are full; answer 429 with OverCapacityError's RetryAfter.
+	ErrOverCapacity = errors.New("over capacity")
+	// ErrNotReady: the model is still loading; answer 503.
+	ErrNotReady = errors.New("model is loading")
+	// ErrClosed: the engine is shutting down; answer 503.
+	ErrClosed = errors.New("engine is shutting down")
+	// ErrStep: the step that ran the sequence failed; answer 500.
+	ErrStep = errors.New("step failed")
+)
+
+// InvalidError names the field of a request that is wrong and why.
+type InvalidError struct {
+	Field   string
+	Message string
+}
+
+func (e *InvalidError) Error() string { return e.Field + ": " + e.Message }
+
+// Is makes errors.Is(err, ErrInvalid) true.
+func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
+
+// OverCapacityError says when it is worth asking again.
+type OverCapacityError struct {
+	RetryAfter time.Duration
+	Waiting    int
+	Limit      int
+}
+
+func (e *OverCapacityError) Error() string {
+	return fmt.Sprintf("%v: %d requests waiting, limit %d; retry after %v", ErrOverCapacity, e.Waiting, e.Limit, e.RetryAfter)
+}
+
+// Is makes errors.Is(err, ErrOverCapacity) true.
+func (e *OverCapacityError) Is(target error) bool { return target == ErrOverCapacity }
+
+// ChatPrompt is a conversation to be rendered by the model's own template.
+type ChatPrompt struct {
+	Messages            json.RawMessage // the request's messages array
+	AddGenerationPrompt bool
+	ContinueFinal       bool
+	Kwargs              json.RawMessage // chat_template_kwargs, an object or nil
+}
+
+// ModelInfo describes a served model.
+type ModelInfo struct {
+	Name         string
+	Architecture string
+	Path         string // "" when embedded
+	Created      time.Time
+	MaxModelLen  int
+	Vocab        int // ids that exist: 0 .. Vocab-1
+	EndTokens    []int32
+	HasChat      bool // a chat template came with the checkpoint
+	Defaults     SamplingParams
+	Ready        bool
+	WeightBytes  int64
+	// Cache numbers are those of this model as if it had the whole pool.
+	BlockTokens  int
+	Blocks       int
+	CacheTokens  int
+	KVCacheDType string
+}
