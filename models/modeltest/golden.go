@@ -268,6 +268,16 @@ func (r *Runner) greedy(t *testing.T, m *measure, runs []*run) {
 	}
 }
 
+// same wants the same bits.
+func same(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	for i, v := range got {
+		if math.Float32bits(v) != math.Float32bits(want[i]) {
+			t.Fatalf("%s, logit %d: %v, before %v: not the same bits", what, i, v, want[i])
+		}
+	}
+}
+
 // otherWays computes prompt and continuation again in all other ways and wants the same bits.
 func (r *Runner) otherWays(t *testing.T, runs []*run, index int) {
 	r.tb = t
@@ -278,11 +288,7 @@ func (r *Runner) otherWays(t *testing.T, runs []*run, index int) {
 	same := func(how string, from int, got [][]float32) {
 		t.Helper()
 		for i, row := range got {
-			for j, v := range row {
-				if math.Float32bits(v) != math.Float32bits(want[from+i][j]) {
-					t.Fatalf("%s: position %d, logit %d: %v, before %v: not the same bits", how, from+i, j, v, want[from+i][j])
-				}
-			}
+			same(t, fmt.Sprintf("%s: position %d", how, from+i), row, want[from+i])
 		}
 	}
 	s := &Sequence{Tokens: tokens}
