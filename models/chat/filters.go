@@ -230,15 +230,17 @@ func escapeMarked(m *marks, t string) string {
 
 // titleFilter begins the words that Jinja2's title filter finds with a capital.
 func titleFilter(t string) string {
-	boundary := true
-	return strings.Map(func(r rune) rune {
-		was := boundary
-		boundary = r == '-' || r == '(' || r == '{' || r == '[' || r == '<' || isSpace(r)
-		if was {
-			return unicode.ToUpper(r)
+	var b strings.Builder
+	begins := true
+	for _, r := range t {
+		if begins {
+			b.WriteString(upper(string(r)))
+		} else {
+			b.WriteRune(unicode.ToLower(r))
 		}
-		return unicode.ToLower(r)
-	}, t)
+		begins = strings.ContainsRune("-({[<", r) || isSpace(r)
+	}
+	return b.String()
 }
 
 func toJSON(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
@@ -619,7 +621,11 @@ func round(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 			f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(n), 64), 64)
 			return jinja.NewFloat(f), nil
 		}
-		return jinja.NewFloat(math.RoundToEven(f*scale) / scale), nil
+		f = math.RoundToEven(f*scale) / scale
+		if !v.IsFloat() {
+			return jinja.NewInt(int64(math.Round(f))), nil
+		}
+		return jinja.NewFloat(f), nil
 	}
 	return undefined, failf("method must be common, ceil or floor")
 }

@@ -33,6 +33,9 @@ func (s *state) method(v jinja.Value, name string) jinja.Value {
 			m = refused("str", name, "is not supported")
 		}
 	case v.IsList():
+		if i, ok := groupFields[name]; ok && s.groups[v.AsList()] {
+			return v.AsList().Get(i)
+		}
 		if m = listMethods[name]; m == nil && mutators[name] && !s.isTuple(v) {
 			m = refused("list", name, "is unsafe")
 		}
@@ -52,6 +55,9 @@ func refused(typeName, name, why string) method {
 		return undefined, failf("access to attribute '%s' of '%s' object %s", name, typeName, why)
 	}
 }
+
+// groupFields are the names of a group's two items.
+var groupFields = map[string]int{"grouper": 0, "list": 1}
 
 var mutators = map[string]bool{
 	"append": true, "clear": true, "extend": true, "insert": true, "pop": true, "popitem": true,
@@ -198,7 +204,7 @@ func init() {
 		},
 		"upper":      mapped(upper),
 		"lower":      mapped(lower),
-		"title":      mapped(func(t string) string { return title(t, unicode.IsLetter) }),
+		"title":      mapped(title),
 		"capitalize": mapped(capitalize),
 		"isdigit":    every(unicode.IsDigit), "isnumeric": every(unicode.IsNumber), "isalpha": every(unicode.IsLetter),
 		"isalnum": every(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
@@ -380,7 +386,7 @@ func splitSpace(text string, n int, fromRight bool) (bounds [][2]int) {
 		for j > 0 {
 			at := strings.LastIndexFunc(text[:j], isSpace)
 			if n == 0 || at < 0 {
-				bounds = append(bounds, [2]int{len(text) - len(strings.TrimLeftFunc(text[:j], isSpace)) - (len(text) - j), j})
+				bounds = append(bounds, [2]int{0, j})
 				break
 			}
 			_, size := utf8.DecodeRuneInString(text[at:])
@@ -702,22 +708,23 @@ func lower(t string) string { return cases.Lower(language.Und).String(t) }
 
 func capitalize(t string) string {
 	_, n := utf8.DecodeRuneInString(t)
-	first := strings.Map(unicode.ToTitle, t[:n])
-	if t[:n] == "ß" {
-		first = "Ss"
-	}
-	return first + lower(t[n:])
+	return titleCase(t[:n]) + lower(t[n:])
 }
 
-// title begins each run of word characters with a capital.
-func title(t string, word func(rune) bool) string {
+// titleCase is a single character as the first of a word; it may become several.
+func titleCase(c string) string { return cases.Title(language.Und).String(c) }
+
+// title begins each run of letters with a capital.
+func title(t string) string {
+	var b strings.Builder
 	inside := false
-	return strings.Map(func(r rune) rune {
-		was := inside
-		inside = word(r)
-		if was {
-			return unicode.ToLower(r)
+	for _, r := range t {
+		if inside {
+			b.WriteRune(unicode.ToLower(r))
+		} else {
+			b.WriteString(titleCase(string(r)))
 		}
-		return unicode.ToTitle(r)
-	}, t)
+		inside = unicode.IsLetter(r)
+	}
+	return b.String()
 }

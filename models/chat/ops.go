@@ -62,11 +62,14 @@ func (s *state) add(x, y jinja.Value) (jinja.Value, error) {
 		return s.str(a + b)
 	}
 	if x.IsList() && y.IsList() && s.isTuple(x) == s.isTuple(y) {
+		if err := s.tick(x.AsList().Len() + y.AsList().Len()); err != nil {
+			return undefined, err
+		}
 		items := append(append([]jinja.Value(nil), x.AsList().Items...), y.AsList().Items...)
 		if s.isTuple(x) {
-			return s.tuple(items...), s.tick(len(items))
+			return s.tuple(items...), nil
 		}
-		return s.list(items)
+		return jinja.NewList(items), nil
 	}
 	return arithmetic("+")(s, x, y)
 }
@@ -93,7 +96,7 @@ func (s *state) mul(x, y jinja.Value) (jinja.Value, error) {
 		src := x.AsList().Items
 		if len(src) == 0 || n == 0 {
 			n = 0
-		} else if n > int64((maxOps-s.ops)/len(src)) {
+		} else if n > int64(s.ops/len(src)) {
 			return undefined, s.tick(maxOps)
 		}
 		items := make([]jinja.Value, 0, len(src)*int(n))
@@ -407,14 +410,19 @@ func (s *state) attr(v jinja.Value, name, source string) (jinja.Value, error) {
 	if m := s.method(v, name); !m.IsUndefined() {
 		return m, nil
 	}
-	if v.IsList() && s.groups[v.AsList()] && (name == "grouper" || name == "list") {
-		return v.AsList().Get(map[string]int{"grouper": 0, "list": 1}[name]), nil
-	}
 	if v.IsDict() && s.kind(v) != isMarkup {
 		item, _ := v.AsDict().Get(name)
 		return item, nil
 	}
+	if isNumber(v) && numberAttributes[name] {
+		return undefined, failf("attribute '%s' of a number is not supported", name)
+	}
 	return undefined, nil
+}
+
+var numberAttributes = map[string]bool{
+	"as_integer_ratio": true, "bit_count": true, "bit_length": true, "conjugate": true, "denominator": true, "fromhex": true,
+	"hex": true, "imag": true, "is_integer": true, "numerator": true, "real": true, "to_bytes": true, "from_bytes": true,
 }
 
 // item is v[key]: an item, else an attribute of that name.
@@ -484,7 +492,7 @@ func slice(s *state, a args, _ kwargs) (jinja.Value, error) {
 	case v.IsList():
 		length = v.AsList().Len()
 	default:
-		return undefined, nil // Jinja2 turns the TypeError of a subscript into undefined
+		return undefined, failf("'%s' object is not subscriptable", s.typeName(v))
 	}
 	bounds := [3]*int{}
 	for i, b := range a[1:4] {

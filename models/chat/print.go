@@ -131,8 +131,8 @@ func (s *state) reprString(b *strings.Builder, text string) {
 	}
 	b.WriteRune(quote)
 	for _, r := range text {
-		switch {
-		case r == quote || r == '\\':
+		switch p := s.marks.char(r); {
+		case p == quote || p == '\\':
 			b.WriteByte('\\')
 			b.WriteRune(r)
 		case r == '\n':
@@ -258,8 +258,8 @@ func (s *state) json(b *strings.Builder, v jinja.Value, f *jsonFormat, depth int
 func (s *state) jsonString(b *strings.Builder, text string, ascii bool) {
 	b.WriteByte('"')
 	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
+		switch p := s.marks.char(r); {
+		case p == '"' || p == '\\':
 			b.WriteByte('\\')
 			b.WriteRune(r)
 		case r < 0x20 && strings.IndexByte("\n\r\t\f\b", byte(r)) >= 0:

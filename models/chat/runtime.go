@@ -8,20 +8,22 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// Bounds of one render. A conversation of a thousand messages takes about a hundred thousand
-// operations of a real template; ten million take a second or two.
+// Bounds of one render. A conversation of six hundred messages takes the dearest of the reference
+// templates some tens of thousands of operations; four million take about a second.
 const (
-	maxOps       = 10_000_000
-	maxText      = 64 << 20 // bytes of text made, beyond a multiple of the input
+	maxOps       = 4_000_000
+	probeOps     = 50_000   // of a render that only finds out what a template does
+	loopOps      = 5        // what the library does for each turn of a loop
+	maxText      = 32 << 20 // bytes of text made, beyond a multiple of the input
 	maxCallDepth = 200      // Python's own limit ends a macro's recursion near here
 	maxDataDepth = 200
 	maxRange     = 100_000 // the reference's sandbox has the same
 )
 
-// state is one render: what it has used, and what the library's values cannot say of themselves.
+// state is one render: what it may still use, and what the library's values cannot say of themselves.
 type state struct {
-	ops   int
-	text  int
+	ops   int // left
+	text  int // bytes left
 	depth int
 	now   time.Time
 	marks *marks
@@ -50,8 +52,8 @@ func failf(format string, args ...any) error {
 }
 
 func (s *state) tick(n int) error {
-	if s.ops += n; s.ops > maxOps {
-		return failf("the chat template takes more than %d operations", maxOps)
+	if s.ops -= n; s.ops < 0 {
+		return failf("the chat template takes too many operations")
 	}
 	return nil
 }
@@ -72,7 +74,7 @@ func (s *state) str(text string) (jinja.Value, error) {
 }
 
 func (s *state) list(items []jinja.Value) (jinja.Value, error) {
-	return jinja.NewList(items), s.tick(1 + len(items)/4)
+	return jinja.NewList(items), s.tick(1 + len(items))
 }
 
 func (s *state) tuple(items ...jinja.Value) jinja.Value {
@@ -215,6 +217,12 @@ func init() {
 		"list":      func(s *state, a args, _ kwargs) (jinja.Value, error) { return s.list(a) },
 		"tuple":     func(s *state, a args, _ kwargs) (jinja.Value, error) { return s.tuple(a...), s.tick(len(a)) },
 		"dict":      dictLiteral,
+		"varargs": func(s *state, a args, _ kwargs) (jinja.Value, error) {
+			if !a[0].IsList() {
+				return a[0], nil
+			}
+			return s.tuple(a[0].AsList().Items...), nil
+		},
 		"mapping": func(s *state, a args, _ kwargs) (jinja.Value, error) {
 			if !s.isMapping(a[0]) {
 				return undefined, failf("argument after ** must be a mapping, not %s", s.typeName(a[0]))
@@ -338,7 +346,7 @@ func call(s *state, a args, k kwargs) (jinja.Value, error) {
 			return undefined, failf("%s is not callable", desc.AsString())
 		}
 		items, err := s.iterate(rest[0])
-		if err != nil {
+		if err = firstError(err, s.tick(loopOps*len(items))); err != nil {
 			return undefined, err
 		}
 		fn, rest = again, args{jinja.NewList(items)}
@@ -430,12 +438,12 @@ func (s *state) iterate(v jinja.Value) ([]jinja.Value, error) {
 
 func iterValue(s *state, a args, _ kwargs) (jinja.Value, error) {
 	items, err := s.iterate(a[0])
-	return jinja.NewList(items), err
+	return jinja.NewList(items), firstError(err, s.tick(loopOps*len(items)))
 }
 
 func pairs(s *state, a args, _ kwargs) (jinja.Value, error) {
 	items, err := s.iterate(a[0])
-	if err != nil {
+	if err = firstError(err, s.tick(loopOps*len(items))); err != nil {
 		return undefined, err
 	}
 	out := make([]jinja.Value, len(items))
@@ -480,17 +488,25 @@ func rangeList(s *state, a args, k kwargs) (jinja.Value, error) {
 	if step == 0 {
 		return undefined, failf("range() arg 3 must not be zero")
 	}
-	var items []jinja.Value
-	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		if len(items) == maxRange {
-			return undefined, failf("range is longer than %d", maxRange)
-		}
-		items = append(items, jinja.NewInt(i))
-		if next := i + step; (next > i) != (step > 0) {
-			break
-		}
+	count := uint64(0)
+	if step > 0 && start < stop {
+		count = (uint64(stop) - uint64(start) - 1) / uint64(step)
+	} else if step < 0 && start > stop {
+		count = (uint64(start) - uint64(stop) - 1) / -uint64(step)
+	} else {
+		return jinja.NewList(nil), nil
 	}
-	return s.list(items)
+	if count >= maxRange {
+		return undefined, failf("range is longer than %d", maxRange)
+	}
+	if err := s.tick(int(count)); err != nil {
+		return undefined, err
+	}
+	items := make([]jinja.Value, count+1)
+	for i := range items {
+		items[i] = jinja.NewInt(start + int64(i)*step)
+	}
+	return jinja.NewList(items), nil
 }
 
 func dictFunction(s *state, a args, k kwargs) (jinja.Value, error) {

@@ -80,7 +80,7 @@ func init() {
 				return x.AsList() == y.AsList(), nil
 			case x.IsDict() && y.IsDict():
 				return x.AsDict() == y.AsDict(), nil
-			case s.typeName(x) != s.typeName(y):
+			case s.typeName(x) != s.typeName(y) || x.IsUndefined():
 				return false, nil
 			}
 			return s.equal(x, y, 0)
