@@ -150,36 +150,51 @@ func init() {
 		"selectattr": selection(true, true), "rejectattr": selection(true, false),
 		"items": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 			if v.IsUndefined() {
-				return jinja.NewList(nil), p.done()
+				return s.generator(nil)
 			}
 			if !s.isMapping(v) {
 				return undefined, failf("Can only get item pairs from a mapping.")
 			}
-			out, err := s.dictItems(v)
-			return out, firstError(err, p.done())
+			items, err := s.dictItems(v)
+			if err = firstError(err, p.done()); err != nil {
+				return undefined, err
+			}
+			return s.generator(items)
 		},
 		"list": listFilter(func(s *state, items []jinja.Value) (jinja.Value, error) { return s.list(slices.Clone(items)) }),
-		"first": listFilter(func(s *state, items []jinja.Value) (jinja.Value, error) {
-			if len(items) == 0 {
-				return undefined, nil
+		"first": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
+			items, err := s.iterate(v)
+			if err = firstError(err, p.done()); err != nil || len(items) == 0 {
+				return undefined, err
+			}
+			if s.kind(v) == isGenerator { // the others are still to come
+				v.AsDict().Set("items", jinja.NewList(items[1:]))
 			}
 			return items[0], nil
-		}),
-		"last": listFilter(func(s *state, items []jinja.Value) (jinja.Value, error) {
-			if len(items) == 0 {
-				return undefined, nil
+		},
+		"last": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
+			if s.kind(v) == isGenerator {
+				return undefined, failf("'generator' object is not reversible")
+			}
+			items, err := s.iterate(v)
+			if err = firstError(err, p.done()); err != nil || len(items) == 0 {
+				return undefined, err
 			}
 			return items[len(items)-1], nil
-		}),
+		},
 		"reverse": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
+			generator := s.kind(v) == isGenerator
 			items, err := s.iterate(v)
 			if err = firstError(err, p.done()); err != nil {
 				return undefined, err
 			}
 			items = slices.Clone(items)
 			slices.Reverse(items)
-			if _, ok := s.asText(v); !ok {
+			if generator {
 				return s.list(items)
+			}
+			if _, ok := s.asText(v); !ok {
+				return s.generator(items)
 			}
 			var b strings.Builder
 			for _, it := range items {
@@ -458,11 +473,11 @@ func dictSort(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 	if err != nil {
 		return undefined, err
 	}
-	keys, err := s.keysOf(all.AsList().Items, jinja.NewInt(i), caseSensitive.IsTruthy())
+	keys, err := s.keysOf(all, jinja.NewInt(i), caseSensitive.IsTruthy())
 	if err != nil {
 		return undefined, err
 	}
-	items, err := s.sorted(all.AsList().Items, keys, reverse.IsTruthy())
+	items, err := s.sorted(all, keys, reverse.IsTruthy())
 	if err != nil {
 		return undefined, err
 	}
@@ -489,7 +504,7 @@ func unique(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 			seen, out = append(seen, key), append(out, items[i])
 		}
 	}
-	return s.list(out)
+	return s.generator(out)
 }
 
 func groupBy(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
@@ -538,12 +553,7 @@ func groupBy(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 
 // group is a pair that can also be asked for .grouper and .list.
 func (s *state) group(key jinja.Value, members []jinja.Value) jinja.Value {
-	v := s.tuple(key, jinja.NewList(members))
-	if s.groups == nil {
-		s.groups = map[*jinja.List]bool{}
-	}
-	s.groups[v.AsList()] = true
-	return v
+	return s.listOf(isGroup, []jinja.Value{key, jinja.NewList(members)})
 }
 
 func batch(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
@@ -564,7 +574,7 @@ func batch(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 		}
 		out = append(out, jinja.NewList(group))
 	}
-	return s.list(out)
+	return s.generator(out)
 }
 
 func sliceFilter(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
@@ -592,7 +602,7 @@ func sliceFilter(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 		}
 		out = append(out, jinja.NewList(group))
 	}
-	return s.list(out)
+	return s.generator(out)
 }
 
 func round(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
@@ -747,7 +757,7 @@ func mapFilter(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 			return undefined, err
 		}
 	}
-	return s.list(out)
+	return s.generator(out)
 }
 
 // selection is select, reject, selectattr and rejectattr.
@@ -781,6 +791,6 @@ func selection(byAttribute, keep bool) filter {
 				out = append(out, item)
 			}
 		}
-		return s.list(out)
+		return s.generator(out)
 	}
 }

@@ -11,8 +11,12 @@ import (
 
 // Templates that try to take the process with them end in an error, before or while rendering.
 func TestHostileTemplates(t *testing.T) {
+	ops := 200_000 // what real requests may use takes the worst of these a second each
+	if os.Getenv("OPENINFER_SOAK") == "1" {
+		ops = maxOps
+	}
 	rep := strings.Repeat
-	ops := func(op string) string { return "{{ 1" + rep(op+"1", 50_000) + " }}" }
+	chain := func(op string) string { return "{{ 1" + rep(op+"1", 50_000) + " }}" }
 	for name, source := range map[string]string{
 		"nested loops":            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
 		"long range":              "{% for a in range(10**9) %}{% endfor %}",
@@ -44,8 +48,8 @@ func TestHostileTemplates(t *testing.T) {
 		"minus":                   "{{ " + rep("-", 100_000) + "1 }}",
 		"conditions":              "{{ " + rep("1 if 1 else ", 40_000) + "1 }}",
 		"alternating":             "{{ 1" + rep("+1-1", 50_000) + " }}",
-		"ands":                    ops(" and "),
-		"comparisons":             ops(" < "),
+		"ands":                    chain(" and "),
+		"comparisons":             chain(" < "),
 		"filters":                 "{{ 1" + rep("|string", 50_000) + " }}",
 		"attributes":              "{{ messages" + rep(".a", 50_000) + " }}",
 		"calls":                   "{{ messages" + rep("()", 50_000) + " }}",
@@ -61,7 +65,7 @@ func TestHostileTemplates(t *testing.T) {
 		tmpl, err := Compile(source, Tokens{})
 		if err == nil {
 			var p Prompt
-			p, err = tmpl.Render([]Message{{Object{{"role", "user"}, {"content", "x"}}}}, Options{})
+			p, err = tmpl.render([]Message{{Object{{"role", "user"}, {"content", "x"}}}}, Options{}, ops)
 			var e *Error
 			if err != nil && !errors.As(err, &e) {
 				t.Errorf("%s: %T is not an *Error", name, err)

@@ -32,8 +32,8 @@ func (s *state) method(v jinja.Value, name string) jinja.Value {
 		if unsupportedStringMethods[name] {
 			m = refused("str", name, "is not supported")
 		}
-	case v.IsList():
-		if i, ok := groupFields[name]; ok && s.groups[v.AsList()] {
+	case s.isArray(v):
+		if i, ok := groupFields[name]; ok && s.listKind(v) == isGroup {
 			return v.AsList().Get(i)
 		}
 		if m = listMethods[name]; m == nil && mutators[name] && !s.isTuple(v) {
@@ -101,10 +101,13 @@ var listMethods = map[string]method{
 }
 
 var dictMethods = map[string]method{
-	"items": func(s *state, self jinja.Value, a args, _ kwargs) (jinja.Value, error) { return s.dictItems(self) },
+	"items": func(s *state, self jinja.Value, a args, _ kwargs) (jinja.Value, error) {
+		items, err := s.dictItems(self)
+		return s.listOf(isItems, items), err
+	},
 	"keys": func(s *state, self jinja.Value, a args, _ kwargs) (jinja.Value, error) {
 		items, err := s.iterate(self)
-		return jinja.NewList(items), err
+		return s.listOf(isKeys, items), err
 	},
 	"values": func(s *state, self jinja.Value, a args, _ kwargs) (jinja.Value, error) {
 		d := self.AsDict()
@@ -112,7 +115,7 @@ var dictMethods = map[string]method{
 		for _, key := range d.Keys {
 			items = append(items, d.Data[key])
 		}
-		return s.list(items)
+		return s.listOf(isValues, items), s.tick(len(items))
 	},
 	"copy": func(s *state, self jinja.Value, a args, _ kwargs) (jinja.Value, error) {
 		return dictFunction(s, args{self}, nil)
@@ -132,13 +135,13 @@ var dictMethods = map[string]method{
 	},
 }
 
-func (s *state) dictItems(v jinja.Value) (jinja.Value, error) {
+func (s *state) dictItems(v jinja.Value) ([]jinja.Value, error) {
 	d := v.AsDict()
 	items := make([]jinja.Value, d.Len())
 	for i, key := range d.Keys {
 		items[i] = s.tuple(jinja.NewString(s.markKey(v, key)), d.Data[key])
 	}
-	return s.list(items)
+	return items, s.tick(len(items))
 }
 
 // markKey is the text of a key of v, marked when it came with the request.

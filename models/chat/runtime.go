@@ -27,13 +27,24 @@ type state struct {
 	depth int
 	now   time.Time
 	marks *marks
-	// tuples are lists that are tuples, and objects dicts that are something else, to Python.
-	tuples  map[*jinja.List]bool
+	// lists and objects are lists and dicts of the library that are something else to Python.
+	lists   map[*jinja.List]listKind
 	objects map[*jinja.Dict]objectKind
-	groups  map[*jinja.List]bool // tuples with a grouper and a list
 	// keys are dicts whose keys came with the request, and how their text is marked.
 	keys map[*jinja.Dict]origin
 }
+
+type listKind uint8
+
+const (
+	isList  listKind = iota
+	isTuple          // also printed and compared as one
+	isGroup          // a tuple with a grouper and a list
+	isRange
+	isItems // views of a dict have a length but no items by number
+	isKeys
+	isValues
+)
 
 type objectKind uint8
 
@@ -44,6 +55,9 @@ const (
 	// isMarkup is a string that was declared safe: adding to it escapes the other side. Its text
 	// is under key "s", absent when empty so that the library finds it false.
 	isMarkup
+	// isGenerator is what filters such as map give: true, without length, and gone once read.
+	// Its items are a list under key "items".
+	isGenerator
 )
 
 // failf makes the error of an operation that Python, or a bound, refuses.
@@ -78,15 +92,36 @@ func (s *state) list(items []jinja.Value) (jinja.Value, error) {
 }
 
 func (s *state) tuple(items ...jinja.Value) jinja.Value {
+	return s.listOf(isTuple, items)
+}
+
+func (s *state) listOf(kind listKind, items []jinja.Value) jinja.Value {
 	v := jinja.NewList(items)
-	if s.tuples == nil {
-		s.tuples = map[*jinja.List]bool{}
+	if s.lists == nil {
+		s.lists = map[*jinja.List]listKind{}
 	}
-	s.tuples[v.AsList()] = true
+	s.lists[v.AsList()] = kind
 	return v
 }
 
-func (s *state) isTuple(v jinja.Value) bool { return v.IsList() && s.tuples[v.AsList()] }
+func (s *state) generator(items []jinja.Value) (jinja.Value, error) {
+	v := s.object(isGenerator)
+	v.AsDict().Set("items", jinja.NewList(items))
+	return v, s.tick(1 + len(items))
+}
+
+// listKind is the kind of a value that is a list to the library.
+func (s *state) listKind(v jinja.Value) listKind { return s.lists[v.AsList()] }
+
+func (s *state) isTuple(v jinja.Value) bool {
+	return v.IsList() && (s.listKind(v) == isTuple || s.listKind(v) == isGroup)
+}
+
+// isArray reports a list or tuple, without ranges and views.
+func (s *state) isArray(v jinja.Value) bool { return v.IsList() && s.listKind(v) <= isGroup }
+
+// hasItems reports what can be asked for an item by number, beside strings.
+func (s *state) hasItems(v jinja.Value) bool { return v.IsList() && s.listKind(v) <= isRange }
 
 func (s *state) object(kind objectKind) jinja.Value {
 	v := jinja.NewDict()
@@ -144,12 +179,10 @@ func (s *state) typeName(v jinja.Value) string {
 		return "float"
 	case v.IsString():
 		return "str"
-	case s.isTuple(v):
-		return "tuple"
 	case v.IsList():
-		return "list"
+		return [...]string{"list", "tuple", "tuple", "range", "dict_items", "dict_keys", "dict_values"}[s.listKind(v)]
 	case v.IsDict():
-		return map[objectKind]string{isDict: "dict", isNamespace: "Namespace", isCycler: "Cycler", isMarkup: "Markup"}[s.kind(v)]
+		return [...]string{"dict", "Namespace", "Cycler", "Markup", "generator"}[s.kind(v)]
 	}
 	return "function"
 }
@@ -426,6 +459,10 @@ func (s *state) iterate(v jinja.Value) ([]jinja.Value, error) {
 	case v.IsUndefined():
 	case v.IsList():
 		items = v.AsList().Items
+	case s.kind(v) == isGenerator:
+		left, _ := v.AsDict().Get("items")
+		items = left.AsList().Items
+		v.AsDict().Set("items", jinja.NewList(nil))
 	case s.isMapping(v):
 		for _, key := range v.AsDict().Keys {
 			items = append(items, jinja.NewString(s.markKey(v, key)))
@@ -494,7 +531,7 @@ func rangeList(s *state, a args, k kwargs) (jinja.Value, error) {
 	} else if step < 0 && start > stop {
 		count = (uint64(start) - uint64(stop) - 1) / -uint64(step)
 	} else {
-		return jinja.NewList(nil), nil
+		return s.listOf(isRange, nil), nil
 	}
 	if count >= maxRange {
 		return undefined, failf("range is longer than %d", maxRange)
@@ -506,7 +543,7 @@ func rangeList(s *state, a args, k kwargs) (jinja.Value, error) {
 	for i := range items {
 		items[i] = jinja.NewInt(start + int64(i)*step)
 	}
-	return jinja.NewList(items), nil
+	return s.listOf(isRange, items), nil
 }
 
 func dictFunction(s *state, a args, k kwargs) (jinja.Value, error) {
