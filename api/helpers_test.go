@@ -234,3 +234,16 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// chunked posts a body whose length is not announced.
+func (s served) chunked(path, body string) answer {
+	s.t.Helper()
+	req, _ := http.NewRequest("POST", "http://test"+path, io.MultiReader(strings.NewReader(body)))
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return answer{status: resp.StatusCode, header: resp.Header, body: b, err: err}
+}
