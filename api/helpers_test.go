@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -246,4 +247,17 @@ func (s served) chunked(path, body string) answer {
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	return answer{status: resp.StatusCode, header: resp.Header, body: b, err: err}
+}
+
+// raw is a connection to the server on which the beginning of a request was sent.
+func (s served) raw(text string) net.Conn {
+	s.t.Helper()
+	conn, err := s.Client().Transport.(*http.Transport).DialContext(s.t.Context(), "tcp", "test:80")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, text); err != nil {
+		s.t.Fatal(err)
+	}
+	return conn
 }
