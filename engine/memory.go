@@ -31,7 +31,7 @@ type MemoryPlan struct {
 	ScratchBytes int64  // one buffer, for the largest step of any model
 	KVBytes      int64  // Pages * PageBytes
 	PageBytes    int64
-	Pages        int
+	Pages        int   // page 0 is padding and holds nothing
 	ReserveBytes int64 // left to everything else
 	Models       []ModelPlan
 }
@@ -108,7 +108,7 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 			l.BlocksPerPage, l.PageBytes = mp.BlocksPerPage, p.PageBytes
 			mp.layouts = append(mp.layouts, l)
 		}
-		mp.CacheTokens = p.Pages * mp.BlocksPerPage / len(m.groups) * blockTokens
+		mp.CacheTokens = (p.Pages - 1) * mp.BlocksPerPage / len(m.groups) * blockTokens
 		mp.MaxModelLen = min(m.context(), mp.CacheTokens)
 		if m.maxModelLen > 0 && mp.MaxModelLen < m.context() {
 			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
