@@ -54,12 +54,12 @@ type Stats struct {
 
 // ModelStats counts one model's pages and blocks.
 type ModelStats struct {
-	Model        string
-	Pages        int // held now
-	Live         int // blocks in at least one table
-	Cached       int // blocks kept for the prefix cache only
-	Free         int // blocks of held pages with nothing in them
-	Capacity     int // blocks if the model had the whole pool
-	Evictions    uint64
-	SealedBlocks uint64
+	Model     string
+	Pages     int    // held now
+	Live      int    // blocks in at least one table
+	Cached    int    // blocks kept for the prefix cache only
+	Free      int    // blocks of held pages with nothing in them
+	Capacity  int    // blocks if the model had the whole pool
+	Evictions uint64 // cached blocks ever taken for something else
+	Sealed    uint64 // blocks ever made findable
 }
