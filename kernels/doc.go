@@ -15,8 +15,8 @@
 // Invariant: a row's result depends on that row alone, bit for bit: not on how many rows the
 // step has, on tiles, on where a prompt was cut into chunks, or on whether its keys and values
 // were computed in this step or found in the prefix cache. Sums over K run in ascending order of
-// K with one fixed association; attention cuts the context into partitions of
-// AttentionPartition positions counted from position 0, and merges them in ascending order.
+// K with one fixed association; attention that reduces a context in parts cuts it into partitions
+// of AttentionPartition positions counted from position 0, and merges them in ascending order.
 package kernels
 
 // AttentionPartition is the number of context positions that attention reduces on their own

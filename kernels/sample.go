@@ -1,15 +1,16 @@
 package kernels
 
 // SampleParams says how to draw one token. In this order: history penalties, Bias, Banned and
-// Allowed change the logits; Temperature divides them; TopK, TopP and MinP cut; one draw. The log
-// probabilities reported are those of the raw logits, before all of it.
+// Allowed change the logits; Temperature divides them; MinP, TopK and TopP cut, each over what the
+// one before left; one draw. The log probabilities reported are those of the raw logits, before
+// all of it. Ids beyond the vocabulary are ignored in Prompt, Output, Bias and Banned.
 type SampleParams struct {
 	Temperature float32 // 0: the largest logit; the lowest id among equals
 	TopK        int     // 0: no cut
-	TopP        float32 // 1: no cut; keeps the smallest set whose probabilities sum to at least TopP
+	TopP        float32 // 1 or 0: no cut; keeps the smallest set whose probabilities sum to at least TopP
 	MinP        float32 // 0: no cut; keeps ids with at least MinP times the largest probability
 
-	Repetition float32 // 1: none; divides positive and multiplies negative logits of Prompt and Output ids
+	Repetition float32 // 1 or 0: none; divides positive and multiplies negative logits of Prompt and Output ids
 	Presence   float32 // subtracted once for ids in Output
 	Frequency  float32 // subtracted for each time an id occurs in Output
 	// Prompt and Output are needed only with a penalty.
@@ -40,10 +41,10 @@ type TokenBias struct {
 type Sampled struct {
 	ID      int32
 	Logprob float32        // of ID; 0 when not asked for
-	Rank    int32          // of ID by logit, 1 is the most likely; 0 when not asked for
+	Rank    int32          // of ID: 1 and the number of greater logits; 0 when not asked for
 	Top     []TokenLogprob // descending, ties by id
-	// NaN reports that the row held a NaN or that nothing could be drawn: ID is invalid and
-	// the sequence has failed.
+	// NaN reports that the row held a NaN or +Inf or that nothing could be drawn: ID is invalid
+	// and the sequence has failed.
 	NaN bool
 }
 

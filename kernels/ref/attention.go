@@ -1,0 +1,179 @@
+package ref
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"unsafe"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/check"
+)
+
+// A block of the cache holds, layer after layer, first the keys and then the values of a layer:
+//
+//	layer 0: keys   [Heads][BlockTokens][KDim]
+//	         values [Heads][BlockTokens][VDim]
+//	layer 1: ...
+//
+// entry returns where the key and the value of one head lie for the token at offset of block.
+func entry(kv kernels.KV, block int32, offset, head int) (key, value []byte) {
+	l := kv.Layout
+	size := l.DType.Bytes()
+	layer := l.Heads * l.BlockTokens * (l.KDim + l.VDim)
+	keys := kv.Layer*layer + (head*l.BlockTokens+offset)*l.KDim
+	values := kv.Layer*layer + l.Heads*l.BlockTokens*l.KDim + (head*l.BlockTokens+offset)*l.VDim
+	b := kv.Pages.Host[l.BlockOffset(block):]
+	return b[keys*size:][:l.KDim*size], b[values*size:][:l.VDim*size]
+}
+
+func (d *Device) cacheType(op string, kv kernels.KV) error {
+	if slices.Contains(d.info.KVTypes, kv.Layout.DType) {
+		return nil
+	}
+	return fmt.Errorf("%s: no KV cache of %v", op, kv.Layout.DType)
+}
+
+// store rounds x to the cache's type.
+func store(dst []byte, x []float32, t kernels.DType) {
+	p := unsafe.Pointer(unsafe.SliceData(dst))
+	if t == kernels.F32 {
+		copy(unsafe.Slice((*float32)(p), len(x)), x)
+		return
+	}
+	halves := unsafe.Slice((*uint16)(p), len(x))
+	for i, v := range x {
+		halves[i] = toHalf(v, t)
+	}
+}
+
+// load reads len(x) values of the cache's type.
+func load(x []float32, src []byte, t kernels.DType) {
+	p := unsafe.Pointer(unsafe.SliceData(src))
+	if t == kernels.F32 {
+		copy(x, unsafe.Slice((*float32)(p), len(x)))
+		return
+	}
+	for i, h := range unsafe.Slice((*uint16)(p), len(x)) {
+		x[i] = fromHalf(h, t)
+	}
+}
+
+// RotaryStore implements kernels.Device.
+func (d *Device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm kernels.Tensor, eps float32, cosSin kernels.Tensor) {
+	if d.err != nil || !d.ok(check.RotaryStore(q, kv, qkv, qNorm, kNorm, cosSin)) || !d.ok(d.cacheType("rotaryStore", kv)) {
+		return
+	}
+	l := kv.Layout
+	head := make([]float32, l.KDim)
+	turn := func(dst, src []float32, norm kernels.Tensor, angles []float32) {
+		if norm.None() {
+			copy(dst, src)
+		} else {
+			rmsNorm(dst, src, norm.Row(0), eps)
+		}
+		rotate(dst, angles)
+	}
+	for t := range qkv.Rows {
+		row, angles := qkv.Row(t), cosSin.Row(t)
+		for h := 0; h < q.Cols; h += l.KDim {
+			turn(q.Row(t)[h:h+l.KDim], row[h:h+l.KDim], qNorm, angles)
+		}
+		slot := int(kv.Slots.Host[t])
+		if slot < 0 {
+			continue
+		}
+		keys := row[q.Cols:]
+		values := keys[l.Heads*l.KDim:]
+		for g := range l.Heads {
+			turn(head, keys[g*l.KDim:(g+1)*l.KDim], kNorm, angles)
+			key, value := entry(kv, int32(slot/l.BlockTokens), slot%l.BlockTokens, g)
+			store(key, head, l.DType)
+			store(value, values[g*l.VDim:(g+1)*l.VDim], l.DType)
+		}
+	}
+}
+
+// rotate turns the pairs (x[i], x[i+half]) by angle i.
+func rotate(x, cosSin []float32) {
+	half := len(cosSin) / 2
+	for i := range half {
+		cos, sin := float64(cosSin[i]), float64(cosSin[half+i])
+		a, b := float64(x[i]), float64(x[half+i])
+		x[i], x[half+i] = float32(a*cos-b*sin), float32(b*cos+a*sin)
+	}
+}
+
+// Attention implements kernels.Device: for each token and query head the softmax over all
+// positions that it sees, in float64, which needs no partitions.
+func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, rows kernels.Ragged, p kernels.AttentionParams) {
+	if d.err != nil || !d.ok(check.Attention(dst, q, kv, rows, p)) || !d.ok(d.cacheType("attention", kv)) {
+		return
+	}
+	heads := q.Cols / kv.Layout.KDim
+	for s, context := range rows.Contexts.Host {
+		from, to := int(rows.Starts.Host[s]), int(rows.Starts.Host[s+1])
+		table := kv.Tables.Host[s*kv.Stride:]
+		d.each((to-from)*heads, func(first, last int) {
+			a := newAttender(kv, int(context))
+			for i := first; i < last; i++ {
+				t, h := from+i/heads, i%heads
+				position := int(context) - (to - t)
+				low := 0
+				if p.Window > 0 {
+					low = max(0, position+1-p.Window)
+				}
+				l := kv.Layout
+				a.head(dst.Row(t)[h*l.VDim:(h+1)*l.VDim], q.Row(t)[h*l.KDim:(h+1)*l.KDim], table, h/(heads/l.Heads), low, position, p)
+			}
+		})
+	}
+}
+
+// attender holds one goroutine's scratch.
+type attender struct {
+	kv     kernels.KV
+	key    []float32
+	value  []float32
+	scores []float64
+	sums   []float64
+}
+
+func newAttender(kv kernels.KV, context int) *attender {
+	l := kv.Layout
+	return &attender{kv, make([]float32, l.KDim), make([]float32, l.VDim), make([]float64, context), make([]float64, l.VDim)}
+}
+
+// head attends from one query head to positions low to last of key head g.
+func (a *attender) head(dst, q []float32, table []int32, g, low, last int, p kernels.AttentionParams) {
+	l := a.kv.Layout
+	largest := math.Inf(-1)
+	for pos := low; pos <= last; pos++ {
+		key, _ := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
+		load(a.key, key, l.DType)
+		var score float64
+		for i, v := range q {
+			score += float64(v) * float64(a.key[i])
+		}
+		score *= float64(p.Scale)
+		if c := float64(p.SoftCap); c > 0 {
+			score = c * math.Tanh(score/c)
+		}
+		a.scores[pos] = score
+		largest = max(largest, score)
+	}
+	clear(a.sums)
+	var total float64
+	for pos := low; pos <= last; pos++ {
+		weight := math.Exp(a.scores[pos] - largest)
+		total += weight
+		_, value := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
+		load(a.value, value, l.DType)
+		for i, v := range a.value {
+			a.sums[i] += weight * float64(v)
+		}
+	}
+	for i, v := range a.sums {
+		dst[i] = float32(v / total)
+	}
+}

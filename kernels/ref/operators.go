@@ -1,0 +1,147 @@
+package ref
+
+import (
+	"math"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/check"
+)
+
+// EmbedRows implements kernels.Device.
+func (d *Device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints) {
+	if d.err != nil || !d.ok(check.EmbedRows(dst, table, ids)) {
+		return
+	}
+	for t, id := range ids.Host {
+		table.Impl.(weight).row(dst.Row(t), int(id))
+	}
+}
+
+// RMSNorm implements kernels.Device.
+func (d *Device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
+	if d.err != nil || !d.ok(check.RMSNorm(dst, x, w)) {
+		return
+	}
+	for t := range x.Rows {
+		rmsNorm(dst.Row(t), x.Row(t), w.Row(0), eps)
+	}
+}
+
+func rmsNorm(dst, x, w []float32, eps float32) {
+	var squares float64
+	for _, v := range x {
+		squares += float64(v) * float64(v)
+	}
+	scale := 1 / math.Sqrt(squares/float64(len(x))+float64(eps))
+	for i, v := range x {
+		dst[i] = float32(float64(v) * scale * float64(w[i]))
+	}
+}
+
+// Linear implements kernels.Device.
+func (d *Device) Linear(dst, x kernels.Tensor, w *kernels.Weight) {
+	if d.err == nil && d.ok(check.Linear("linear", dst, x, w)) {
+		d.linear(dst, x, w, false)
+	}
+}
+
+// LinearAdd implements kernels.Device.
+func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
+	if d.err == nil && d.ok(check.Linear("linearAdd", dst, x, w)) {
+		d.linear(dst, x, w, true)
+	}
+}
+
+// linear decodes each row of w once for some rows of x at a time.
+func (d *Device) linear(dst, x kernels.Tensor, w *kernels.Weight, add bool) {
+	const tile = 64
+	rows, K := w.Impl.(weight), w.K
+	wide := make([]float64, min(tile, x.Rows)*K)
+	for from := 0; from < x.Rows; from += tile {
+		to := min(from+tile, x.Rows)
+		for t := from; t < to; t++ {
+			widen(wide[(t-from)*K:], x.Row(t))
+		}
+		d.each(w.N, func(first, last int) {
+			w32, w64 := make([]float32, K), make([]float64, K)
+			for n := first; n < last; n++ {
+				rows.row(w32, n)
+				widen(w64, w32)
+				bias := float64(rows.biasOf(n))
+				for t := from; t < to; t++ {
+					y := dot(wide[(t-from)*K:], w64) + bias
+					if add {
+						y += float64(dst.Row(t)[n])
+					}
+					dst.Row(t)[n] = float32(y)
+				}
+			}
+		})
+	}
+}
+
+func widen(dst []float64, x []float32) {
+	for i, v := range x {
+		dst[i] = float64(v)
+	}
+}
+
+// dot sums in four interleaved runs, each in ascending order: one chain of additions would wait
+// for itself.
+func dot(x, w []float64) float64 {
+	x = x[:len(w)]
+	var a, b, c, e float64
+	i := 0
+	for ; i+4 <= len(w); i += 4 {
+		a += x[i] * w[i]
+		b += x[i+1] * w[i+1]
+		c += x[i+2] * w[i+2]
+		e += x[i+3] * w[i+3]
+	}
+	for ; i < len(w); i++ {
+		a += x[i] * w[i]
+	}
+	return (a + b) + (c + e)
+}
+
+// CosSin implements kernels.Device. The angle is rounded to float32, as the reference library
+// does; that counts at large positions.
+func (d *Device) CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.Ints) {
+	if d.err != nil || !d.ok(check.CosSin(dst, r, positions)) {
+		return
+	}
+	half := len(r.InvFreq)
+	for t, p := range positions.Host {
+		row := dst.Row(t)
+		for i, f := range r.InvFreq {
+			sin, cos := math.Sincos(float64(float32(p) * f))
+			row[i] = float32(cos * float64(r.Scale))
+			row[half+i] = float32(sin * float64(r.Scale))
+		}
+	}
+}
+
+// SiluMul implements kernels.Device.
+func (d *Device) SiluMul(dst, gateUp kernels.Tensor) {
+	if d.err != nil || !d.ok(check.SiluMul(dst, gateUp)) {
+		return
+	}
+	F := dst.Cols
+	for t := range dst.Rows {
+		y, x := dst.Row(t), gateUp.Row(t)
+		for i := range y {
+			gate := float64(x[i])
+			y[i] = float32(gate / (1 + math.Exp(-gate)) * float64(x[F+i]))
+		}
+	}
+}
+
+// GatherRows implements kernels.Device.
+func (d *Device) GatherRows(dst, x kernels.Tensor, rows kernels.Ints) {
+	if d.err != nil || !d.ok(check.GatherRows(dst, x, rows)) {
+		return
+	}
+	for i, r := range rows.Host {
+		copy(dst.Row(i), x.Row(int(r)))
+	}
+}

@@ -1,0 +1,2 @@
+// Package sched decides which rows run next.
+package sched
