@@ -1,0 +1,33 @@
+package quant
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Packed unpacks codes of 4 or 8 bits that lie one after the other in little-endian words, the
+// first in the lowest bits (compressed-tensors' pack-quantized, along the inputs of a row):
+//
+//	int32   |  word 0                          |  word 1 ...
+//	4 bits  |  c0 c1 c2 c3 c4 c5 c6 c7         |  c8 ...        c0 = word & 15
+//	8 bits  |  c0    c1    c2    c3            |  c4 ...        c0 = word & 255
+func Packed(codes []uint8, bits int, src []byte) {
+	switch bits {
+	case 8:
+		copy(codes, src[:len(codes)])
+	case 4:
+		src = src[:(len(codes)+1)/2]
+		for ; len(codes) >= 8; codes, src = codes[8:], src[4:] {
+			x := uint64(binary.LittleEndian.Uint32(src))
+			x = (x | x<<16) & 0x0000ffff0000ffff
+			x = (x | x<<8) & 0x00ff00ff00ff00ff
+			x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
+			binary.LittleEndian.PutUint64(codes, x)
+		}
+		for i := range codes {
+			codes[i] = src[i/2] >> (4 * (i % 2)) & 15
+		}
+	default:
+		panic(fmt.Sprintf("quant: packed codes of %d bits", bits))
+	}
+}
