@@ -6,6 +6,8 @@ import (
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
+	"github.com/openinfer-go/openinfer/models/chat"
+	"github.com/openinfer-go/openinfer/models/tokenizer"
 )
 
 // model is one served model. All but ready and count is set by Load and constant after.
@@ -17,9 +19,9 @@ type model struct {
 	info    ModelInfo
 	impl    models.Model
 	tok     vocabulary
-	chat    chatTemplate // nil: none came with the checkpoint
-	ends    []int32      // sorted
-	vocab   int          // ids that exist; rows of the output layer beyond are padding
+	chat    *chat.Template // nil: none came with the checkpoint
+	ends    []int32        // sorted
+	vocab   int            // ids that exist; rows of the output layer beyond are padding
 	layouts []kernels.CacheLayout
 	padded  int // rows of the output layer
 	// maxPosition is the context that the checkpoint states.
@@ -30,18 +32,12 @@ type model struct {
 
 // vocabulary is what the engine needs of a tokenizer.
 type vocabulary interface {
-	Encode(text string, addSpecial bool) []int32
+	Encode(text string, o tokenizer.Options) []int32
+	EncodeSegments(segs []tokenizer.Segment, o tokenizer.Options) []int32
 	Decode(ids []int32, skipSpecial bool) string
-	// Bytes are what a token stands for, Text how it is written.
-	Bytes(id int32) []byte
+	TokenBytes(id int32) []byte
 	IsSpecial(id int32) bool
 	Size() int
-}
-
-// chatTemplate renders a conversation.
-type chatTemplate interface {
-	// render returns the prompt and its ids. Errors are an InvalidError.
-	render(p ChatPrompt) (string, []int32, error)
 }
 
 func (m *model) name() string { return m.spec.Name }

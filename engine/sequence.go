@@ -92,7 +92,7 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 	case (stopToken || endToken) && !r.IncludeStop:
 	case m.tok.IsSpecial(out.ID) && !r.KeepSpecial:
 	default:
-		b = m.tok.Bytes(out.ID)
+		b = m.tok.TokenBytes(out.ID)
 	}
 	d := s.text.Push(b, s.usage.Completion > r.MinTokens)
 	ev := Event{Index: s.index, Text: d.Text, Tokens: s.take(d.Tokens), Usage: s.usage}
