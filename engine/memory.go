@@ -12,12 +12,12 @@ import (
 // device already when it is made, so the budget is what is left of them, never a guess.
 
 const (
-	minPageBytes  = 256 << 10
-	maxPageBytes  = 16 << 20
-	pageStep      = 64 << 10 // page sizes are multiples of this
-	minPages      = 256      // wanted, so that models share the pool finely
-	minCacheBytes = 64       // tokens of context that the pool must hold for each model
-	blockTokens   = 16       // also the grain of the prefix cache
+	minPageBytes   = 256 << 10
+	maxPageBytes   = 16 << 20
+	pageStep       = 64 << 10 // page sizes are multiples of this
+	minPages       = 256      // wanted, so that models share the pool finely
+	minCacheTokens = 64       // tokens of context that the pool must hold for each model
+	blockTokens    = 16       // also the grain of the prefix cache
 
 	defaultKVCap   = 4 << 30
 	defaultKVShare = 4 // one in so many free bytes
@@ -77,7 +77,7 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		context := m.context()
 		perSeq := int64(len(m.groups)) * blocks[i]
 		useful += int64(m.maxSeqs) * ceilDiv(int64(context), blockTokens) * perSeq
-		need = max(need, ceilDiv(int64(min(context, minCacheBytes)), blockTokens)*perSeq)
+		need = max(need, ceilDiv(int64(min(context, minCacheTokens)), blockTokens)*perSeq)
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
 	p.ReserveBytes = max(128<<20, p.FreeBytes/20)
@@ -114,7 +114,7 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
 				m.name, m.context(), bytesText(int64(m.context())*mp.TokenBytes), bytesText(p.KVBytes), mp.CacheTokens)
 		}
-		if mp.MaxModelLen < min(m.context(), minCacheBytes) {
+		if mp.MaxModelLen < min(m.context(), minCacheTokens) {
 			return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need+p.PageBytes, left))
 		}
 		p.Models = append(p.Models, mp)
