@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -57,18 +58,44 @@ func TestStepFailureFailsItsRowsOnly(t *testing.T) {
 // A broken invariant of the scheduler fails every sequence, once each, and serving goes on.
 func TestSchedulerPanicFailsAllAndRebuilds(t *testing.T) {
 	var e *Engine
-	flt := &fault{at: 5, f: func() error { e.pool = nil; e.sched = nil; return nil }} // Commit meets nil
-	e = openFake(t, nil, flt.before)
-	var wg sync.WaitGroup
+	accepted, steps := make(chan struct{}), 0
+	e = openFake(t, nil, func() error {
+		switch steps++; steps {
+		case 1:
+			<-accepted // so that the loop has all of them at step 2
+		case 5:
+			e.sched = nil // Commit meets nothing
+		}
+		return nil
+	})
+	var open []iter.Seq[Event]
 	for i := range 9 {
-		wg.Go(func() {
-			a := gather(t, e, Request{Model: fakeNames[i%3], Prompt: []int32{int32(i)}, MaxTokens: 300, IgnoreEOS: true})[0]
-			if a.final.Finish != FinishError || !errors.Is(a.final.Err, ErrStep) {
-				t.Errorf("stream %d ended with %v, %v", i, a.final.Finish, a.final.Err)
-			}
-		})
+		events, err := e.Generate(context.Background(), Request{Model: fakeNames[i%3], Prompt: []int32{int32(i)}, MaxTokens: 300, IgnoreEOS: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, events)
 	}
-	wg.Wait()
+	close(accepted)
+	for i, events := range open {
+		var tokens []int32
+		var last Event
+		finals := 0
+		for ev := range events {
+			for _, tok := range ev.Tokens {
+				tokens = append(tokens, tok.ID)
+			}
+			if last = ev; ev.Finish != FinishNone {
+				finals++
+			}
+		}
+		if finals != 1 || last.Finish != FinishError || !errors.Is(last.Err, ErrStep) {
+			t.Errorf("stream %d ended %d times, with %v, %v", i, finals, last.Finish, last.Err)
+		}
+		if want := fakeAnswer(uint64(i%3+1), []int32{int32(i)}, 300, true); !slices.Equal(tokens, want[:len(tokens)]) || len(tokens) != last.Usage.Completion {
+			t.Errorf("stream %d: %v of %d counted, want %v", i, tokens, last.Usage.Completion, want[:len(tokens)])
+		}
+	}
 	idle(t, e)
 	if a := gather(t, e, Request{Model: "c", Prompt: []int32{5}, MaxTokens: 50})[0]; !slices.Equal(a.tokens, fakeAnswer(3, []int32{5}, 50, false)) {
 		t.Errorf("afterwards: %v", a.tokens)
@@ -134,7 +161,7 @@ func TestCloseAndDrain(t *testing.T) {
 	hold := make(chan struct{})
 	flt := &fault{at: 3, f: func() error { <-hold; return nil }}
 	e = openFake(t, nil, flt.before)
-	var open []func(func(Event) bool)
+	var open []iter.Seq[Event]
 	for range 5 {
 		events, err := e.Generate(context.Background(), long)
 		if err != nil {

@@ -91,7 +91,7 @@ func TestConcurrentStreamsAnswerAsAlone(t *testing.T) {
 
 // tiny leaves the pool a few times the longest sequence of the test.
 func tiny(o *Options) {
-	o.KVMemory = 1200 << 10
+	o.KVMemory = 1536 << 10
 	for i := range o.Models {
 		o.Models[i].MaxModelLen = 420
 	}

@@ -44,3 +44,7 @@ func (e *Engine) TokenText(model string, id int32) (string, []byte, error) {
 	b := m.tok.TokenBytes(id)
 	return strings.ToValidUTF8(string(b), "\uFFFD"), b, nil
 }
+
+func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int32, err error) {
+	return "", nil, ErrInvalid
+}

@@ -117,7 +117,8 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 
 // end is the final event of a sequence that something else than its own tokens ended.
 func (s *sequence) end(reason FinishReason, err error) Event {
-	ev := Event{Index: s.index, Usage: s.usage}
+	ev := s.next // what was drawn last and not sent yet
+	ev.Index, ev.Usage = s.index, s.usage
 	s.flush(&ev)
 	ev.Finish, ev.StopReason, ev.Err = reason, nil, err
 	return ev
