@@ -47,16 +47,16 @@ func store(dst []byte, x []float32, t kernels.DType) {
 	}
 }
 
-// load reads len(x) values of the cache's type.
-func load(x []float32, src []byte, t kernels.DType) {
+// load returns the values of src, in x when they have to be decoded.
+func load(x []float32, src []byte, t kernels.DType) []float32 {
 	p := unsafe.Pointer(unsafe.SliceData(src))
 	if t == kernels.F32 {
-		copy(x, unsafe.Slice((*float32)(p), len(x)))
-		return
+		return unsafe.Slice((*float32)(p), len(x))
 	}
 	for i, h := range unsafe.Slice((*uint16)(p), len(x)) {
 		x[i] = fromHalf(h, t)
 	}
+	return x
 }
 
 // RotaryStore implements kernels.Device.
@@ -150,10 +150,9 @@ func (a *attender) head(dst, q []float32, table []int32, g, low, last int, p ker
 	largest := math.Inf(-1)
 	for pos := low; pos <= last; pos++ {
 		key, _ := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
-		load(a.key, key, l.DType)
 		var score float64
-		for i, v := range q {
-			score += float64(v) * float64(a.key[i])
+		for i, k := range load(a.key, key, l.DType) {
+			score += float64(q[i]) * float64(k)
 		}
 		score *= float64(p.Scale)
 		if c := float64(p.SoftCap); c > 0 {
@@ -168,8 +167,7 @@ func (a *attender) head(dst, q []float32, table []int32, g, low, last int, p ker
 		weight := math.Exp(a.scores[pos] - largest)
 		total += weight
 		_, value := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
-		load(a.value, value, l.DType)
-		for i, v := range a.value {
+		for i, v := range load(a.value, value, l.DType) {
 			a.sums[i] += weight * float64(v)
 		}
 	}
