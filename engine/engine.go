@@ -25,6 +25,8 @@ type Engine struct {
 	inbox     inbox
 	heartbeat atomic.Int64 // nanoseconds since 1970; 0: no loop
 
+	progressMu sync.Mutex // one call of Options.Progress at a time
+
 	mu     sync.Mutex // guards what follows, none of which the loop waits for
 	plan   MemoryPlan
 	loaded bool // Load was called
@@ -44,6 +46,7 @@ type Engine struct {
 	out                []delivery
 	published          time.Time
 	stepErrors         int64
+	unverified         bool // steps have run since everything was recounted
 }
 
 // New checks o and returns an engine that has loaded nothing: Models, Health and Stats answer,

@@ -12,6 +12,10 @@ import (
 	"github.com/openinfer-go/openinfer/sched"
 )
 
+// chunkTokens bounds the prompt tokens of a step while somebody's answer is being written: the gap
+// between two of its tokens is about one such step.
+const chunkTokens = 128
+
 // load opens the device, loads every model, takes the arena and makes the scheduler.
 func (e *Engine) load(ctx context.Context) error {
 	d, err := openDevice(e.options)
@@ -22,7 +26,7 @@ func (e *Engine) load(ctx context.Context) error {
 		d = e.options.wrap(d)
 	}
 	e.device = d
-	e.options.Progress("device " + d.Info().Description)
+	e.progress("device " + d.Info().Description)
 	if err := e.loadModels(ctx); err != nil {
 		return err
 	}
@@ -69,6 +73,13 @@ func (e *Engine) load(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// progress tells what is going on, one message at a time.
+func (e *Engine) progress(message string) {
+	e.progressMu.Lock()
+	defer e.progressMu.Unlock()
+	e.options.Progress(message)
+}
+
 // loadModels loads the models side by side. The first that fails stops the others.
 func (e *Engine) loadModels(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -78,11 +89,11 @@ func (e *Engine) loadModels(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			e.options.Progress("loading " + m.name())
+			e.progress("loading " + m.name())
 			if err := e.options.loadModel(e.device, m); err != nil {
 				return fmt.Errorf("model %s: %w", m.name(), err)
 			}
-			e.options.Progress("loaded " + m.name())
+			e.progress("loaded " + m.name())
 			return nil
 		})
 	}
@@ -110,7 +121,8 @@ func (e *Engine) newScheduler() error {
 		}
 		err = s.AddModel(sched.Model{
 			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen,
-			MaxBatchTokens: e.options.MaxBatchedTokens, MaxSeqs: m.spec.MaxNumSeqs,
+			MaxBatchTokens: e.options.MaxBatchedTokens,
+			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
 			// admission has bounded the queues already
 			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
 		})

@@ -81,10 +81,8 @@ func (e *Engine) loop(ctx context.Context) {
 	defer e.abandon()
 	timer := time.NewTimer(idleWait)
 	defer timer.Stop()
-	for idle := true; ; {
-		e.beat()
+	for idle := false; ; {
 		if idle {
-			e.publish(time.Now())
 			timer.Reset(idleWait)
 			select {
 			case <-ctx.Done():
@@ -114,9 +112,10 @@ func (e *Engine) turn() (ran bool) {
 	e.receive()
 	plan := e.sched.Plan(time.Now())
 	if plan == nil {
-		e.deliver(time.Now())
+		e.rest()
 		return false
 	}
+	e.unverified = true
 	start := time.Now()
 	out, err := e.execute(plan, start) // a panic below comes back as err
 	now := time.Now()
@@ -132,9 +131,27 @@ func (e *Engine) turn() (ran bool) {
 	return true
 }
 
+// rest is what is done when there is nothing to run. Once after each busy time every page, block
+// and queue is recounted; what is found wrong then has hurt nobody yet.
+func (e *Engine) rest() {
+	e.deliver(time.Now())
+	e.publish(time.Now())
+	if e.unverified && len(e.live) == 0 {
+		e.unverified = false
+		if err := e.sched.Verify(); err != nil {
+			panic(err)
+		}
+	}
+}
+
 // receive takes new sequences in and ends cancelled ones, waiting or running.
 func (e *Engine) receive() {
 	e.arrived, e.cancelled = e.inbox.take(e.arrived, e.cancelled)
+	for _, q := range e.arrived {
+		for _, s := range q.seqs { // all of them first: whatever happens below, each gets an end
+			e.live[s] = struct{}{}
+		}
+	}
 	for _, q := range e.arrived {
 		e.submit(q)
 	}
@@ -159,7 +176,6 @@ func (e *Engine) submit(q *request) {
 		s.sched.Identity.Salt = q.CacheSalt
 		s.usage.Prompt = len(q.Prompt)
 		seqs[i] = s.sched
-		e.live[s] = struct{}{}
 	}
 	var err error
 	if q.cancelled.Load() {
