@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"testing"
@@ -19,7 +20,15 @@ import (
 // fakeModel is a model whose next token is a hash of every token before it as the KV cache has
 // them. One wrong slot, block table, position or hidden row changes the answer, and what the
 // answer should be follows from the tokens alone.
-type fakeModel struct{ seed uint64 }
+//
+// With a window it has a second cache group whose layers see that many tokens, and the tokens in the
+// window count once more.
+type fakeModel struct {
+	seed   uint64
+	window int
+	// nan are hashes at which the logits are not numbers.
+	nan map[uint64]bool
+}
 
 const (
 	fakeVocab   = 300 // ids that exist
@@ -31,10 +40,12 @@ const (
 func fakeHash(seed uint64, tokens []int32) uint64 {
 	h := mix(seed + 1)
 	for pos, id := range tokens {
-		h = mix(h ^ uint64(id+1)<<20 ^ uint64(pos))
+		h = fold(h, id, pos)
 	}
 	return h
 }
+
+func fold(h uint64, id int32, pos int) uint64 { return mix(h ^ uint64(id+1)<<20 ^ uint64(pos)) }
 
 // fakeNext is the token that greedy sampling draws: mostly letters and spaces, at times half a
 // character, a special token or the end.
@@ -71,7 +82,11 @@ func (m *fakeModel) Shape() models.Shape {
 }
 
 func (m *fakeModel) Groups() []models.CacheGroup {
-	return []models.CacheGroup{{Kind: models.Full, Layers: 2, Heads: 2, KDim: 64, VDim: 64}}
+	groups := []models.CacheGroup{{Kind: models.Full, Layers: 2, Heads: 2, KDim: 64, VDim: 64}}
+	if m.window > 0 {
+		groups = append(groups, models.CacheGroup{Kind: models.SlidingWindow, Layers: 1, Heads: 2, KDim: 64, VDim: 64, Window: m.window})
+	}
+	return groups
 }
 
 func (m *fakeModel) ScratchBytes(t, s int) int64 {
@@ -82,31 +97,44 @@ func (m *fakeModel) ScratchBytes(t, s int) int64 {
 
 func (m *fakeModel) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffer) kernels.Tensor {
 	hidden := kernels.NewCarver(scratch).Tensor(kernels.F32, len(b.TokenIDs.Host), 4)
-	g := &b.Groups[0]
-	at := func(slot int) []byte {
-		off := g.Layout.BlockOffset(int32(slot/g.Layout.BlockTokens)) + int64(slot%g.Layout.BlockTokens)*g.Layout.TokenBytes()
-		return g.Pages.Host[off : off+8]
-	}
-	for t, slot := range g.Slots.Host {
-		binary.LittleEndian.PutUint32(at(int(slot)), uint32(b.TokenIDs.Host[t]))
-		binary.LittleEndian.PutUint32(at(int(slot))[4:], uint32(b.Positions.Host[t]))
+	for g := range b.Groups {
+		for t, slot := range b.Groups[g].Slots.Host {
+			at := fakeSlot(&b.Groups[g], int(slot))
+			binary.LittleEndian.PutUint32(at, uint32(b.TokenIDs.Host[t]))
+			binary.LittleEndian.PutUint32(at[4:], uint32(b.Positions.Host[t]))
+		}
 	}
 	for s, context := range b.Ragged.Contexts.Host {
-		from, to := b.Ragged.Starts.Host[s], b.Ragged.Starts.Host[s+1]
-		table := g.Tables.Host[s*g.Stride : (s+1)*g.Stride]
+		from, to := int(b.Ragged.Starts.Host[s]), int(b.Ragged.Starts.Host[s+1])
+		read := func(h uint64, g, pos int) uint64 {
+			group := &b.Groups[g]
+			block := group.Tables.Host[s*group.Stride+pos/group.Layout.BlockTokens]
+			at := fakeSlot(group, int(block)*group.Layout.BlockTokens+pos%group.Layout.BlockTokens)
+			return fold(h, int32(binary.LittleEndian.Uint32(at)), int(binary.LittleEndian.Uint32(at[4:])))
+		}
 		h := mix(m.seed + 1)
 		for pos := range int(context) {
-			slot := int(table[pos/g.Layout.BlockTokens])*g.Layout.BlockTokens + pos%g.Layout.BlockTokens
-			id, stored := binary.LittleEndian.Uint32(at(slot)), binary.LittleEndian.Uint32(at(slot)[4:])
-			h = mix(h ^ uint64(id+1)<<20 ^ uint64(stored))
-			if t := int(from) + pos - (int(context) - int(to-from)); t >= int(from) {
-				for i := range 4 {
-					hidden.Row(t)[i] = float32(h >> (16 * i) & 0xffff)
-				}
+			h = read(h, 0, pos)
+			t := from + pos - (int(context) - (to - from))
+			if t < from {
+				continue
+			}
+			seen := h
+			for p := max(0, pos+1-m.window); m.window > 0 && p <= pos; p++ {
+				seen = read(seen, 1, p)
+			}
+			for i := range 4 {
+				hidden.Row(t)[i] = float32(seen >> (16 * i) & 0xffff)
 			}
 		}
 	}
 	return hidden
+}
+
+// fakeSlot is where a token's id and position are kept.
+func fakeSlot(g *models.GroupBatch, slot int) []byte {
+	off := g.Layout.BlockOffset(int32(slot/g.Layout.BlockTokens)) + int64(slot%g.Layout.BlockTokens)*g.Layout.TokenBytes()
+	return g.Pages.Host[off : off+8]
 }
 
 func (m *fakeModel) Head(d kernels.Device, logits, hidden kernels.Tensor, rows kernels.Ints, scratch kernels.Buffer) {
@@ -123,6 +151,9 @@ func (m *fakeModel) Head(d kernels.Device, logits, hidden kernels.Tensor, rows k
 			}
 		}
 		row[fakeNext(h)] = 8
+		if m.nan[h] {
+			row[7] = float32(math.NaN())
+		}
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kernels"
 )
 
 // A step that fails or panics fails the sequences it ran and nobody else.
@@ -195,4 +197,34 @@ func TestCloseAndDrain(t *testing.T) {
 	if _, err := e.Generate(context.Background(), long); !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
+}
+
+// Logits that are not numbers fail their sequence and no other, not even of the same step.
+func TestNaNFailsItsSequenceOnly(t *testing.T) {
+	prompts := [][]int32{[]int32("one"), []int32("two"), []int32("three")}
+	whole := fakeAnswer(1, prompts[1], 40, true)
+	bad := fakeHash(1, append(slices.Clone(prompts[1]), whole[:20]...))
+	e := openFake(t, func(o *Options) {
+		load := o.loadModel
+		o.loadModel = func(d kernels.Device, m *model) error {
+			err := load(d, m)
+			m.impl.(*fakeModel).nan = map[uint64]bool{bad: true}
+			return err
+		}
+	}, nil)
+	var wg sync.WaitGroup
+	for i, prompt := range prompts {
+		wg.Go(func() {
+			a := gather(t, e, Request{Model: "a", Prompt: prompt, MaxTokens: 40, IgnoreEOS: true})[0]
+			want, reason := fakeAnswer(1, prompt, 40, true), FinishLength
+			if i == 1 {
+				want, reason = whole[:20], FinishError
+			}
+			if !slices.Equal(a.tokens, want) || a.final.Finish != reason || (a.final.Err != nil) != (i == 1) {
+				t.Errorf("stream %d: %d tokens, %v, %v", i, len(a.tokens), a.final.Finish, a.final.Err)
+			}
+		})
+	}
+	wg.Wait()
+	idle(t, e)
 }

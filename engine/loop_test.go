@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
+
+	"github.com/openinfer-go/openinfer/kernels"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,6 +97,42 @@ func tiny(o *Options) {
 	for i := range o.Models {
 		o.Models[i].MaxModelLen = 420
 	}
+}
+
+// Two cache groups of one model, one with a sliding window that gives blocks back.
+func TestSlidingWindowGroup(t *testing.T) {
+	const window = 40
+	e := openFake(t, func(o *Options) {
+		o.MaxBatchedTokens = 30
+		load := o.loadModel
+		o.loadModel = func(d kernels.Device, m *model) error {
+			err := load(d, m)
+			m.impl.(*fakeModel).window = window
+			return err
+		}
+	}, nil)
+	prompts := randomPrompts(rand.New(rand.NewPCG(8, 9)), 12, 120)
+	for range 2 {
+		var wg sync.WaitGroup
+		for i, prompt := range prompts {
+			wg.Go(func() {
+				tokens := slices.Clone(prompt)
+				for range 90 {
+					h := fakeHash(uint64(i%3+1), tokens)
+					for p := max(0, len(tokens)-window); p < len(tokens); p++ {
+						h = fold(h, tokens[p], p)
+					}
+					tokens = append(tokens, fakeNext(h))
+				}
+				a := gather(t, e, Request{Model: fakeNames[i%3], Prompt: prompt, MaxTokens: 90, IgnoreEOS: true})[0]
+				if !slices.Equal(a.tokens, tokens[len(prompt):]) {
+					t.Errorf("stream %d, prompt of %d:\n got %v\nwant %v", i, len(prompt), a.tokens, tokens[len(prompt):])
+				}
+			})
+		}
+		wg.Wait()
+	}
+	idle(t, e)
 }
 
 func TestPrefixCacheIsFoundAndTold(t *testing.T) {
