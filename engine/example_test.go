@@ -38,7 +38,10 @@ func Example() {
 		}
 	}
 	// Output:
-	// x
+	// Once there was a fox and a king.
+	//
+	// The King, seeing this, was very much astonished, and could
+	// [length after 24 tokens]
 }
 
 // A stop string ends the sequence where it is matched, over token borders.
@@ -64,5 +67,9 @@ func ExampleEngine_Generate_stop() {
 		}
 	}
 	// Output:
-	// x
+	// I am not a word.
+	//
+	// ROMEO:
+	// I am not able to be
+	// [stopped by ","]
 }

@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kvcache"
 	"github.com/openinfer-go/openinfer/sched"
 )
@@ -152,5 +151,3 @@ func (e *Engine) unload() {
 		e.log.Error("closing the device", "error", err)
 	}
 }
-
-func loadCheckpoint(d kernels.Device, m *model) error { return nil }

@@ -19,9 +19,10 @@ type model struct {
 	info    ModelInfo
 	impl    models.Model
 	tok     vocabulary
-	chat    *chat.Template // nil: none came with the checkpoint
-	ends    []int32        // sorted
-	vocab   int            // ids that exist; rows of the output layer beyond are padding
+	chat    *chat.Template
+	chatErr error   // why chat is nil
+	ends    []int32 // sorted
+	vocab   int     // ids that exist; rows of the output layer beyond are padding
 	layouts []kernels.CacheLayout
 	padded  int // rows of the output layer
 	// maxPosition is the context that the checkpoint states.

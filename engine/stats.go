@@ -8,13 +8,12 @@ import (
 // Stats is a snapshot of the engine for metrics.
 type Stats struct {
 	Models []ModelStats // in the order of Options.Models
-	// Pages of the pool: each is live (a sequence uses a block of it), cached (only blocks kept
-	// for prefix reuse) or free. In blocks, live and cached are exact; pages are what the models
-	// hold, so a page with both counts as live.
-	PagesTotal, PagesHeld, PagesFree int
-	PageBytes                        int64
-	Steps, StepErrors                int64
-	Heartbeat                        time.Duration // age of the step loop's last sign of life
+	// Pages of the pool are free or held by a model. Of those held, as many as its live blocks
+	// fill (rounded up) count as live, the rest, which hold what prefixes left, as cached.
+	PagesTotal, PagesLive, PagesCached, PagesFree int
+	PageBytes                                     int64
+	Steps, StepErrors                             int64
+	Heartbeat                                     time.Duration // age of the step loop's last sign of life
 }
 
 // ModelStats are counters and gauges of one model; counters only grow.
@@ -57,7 +56,7 @@ func (e *Engine) publish(now time.Time) {
 	e.published = now
 	queues, pool := e.sched.Stats(), e.pool.Stats()
 	st := Stats{
-		PagesTotal: pool.Pages, PagesFree: pool.FreePages, PagesHeld: pool.Pages - pool.FreePages,
+		PagesTotal: pool.Pages, PagesFree: pool.FreePages,
 		PageBytes: e.plan.PageBytes, StepErrors: e.stepErrors,
 		Models: make([]ModelStats, len(e.models)),
 	}
@@ -78,6 +77,9 @@ func (e *Engine) publish(now time.Time) {
 			ms.Finished[r] = c.finished[r]
 		}
 		st.Steps += c.steps
+		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.layouts[0].BlocksPerPage))))
+		st.PagesLive += live
+		st.PagesCached += b.Pages - live
 		st.Models[i] = ms
 	}
 	e.mu.Lock()
