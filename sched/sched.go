@@ -190,13 +190,13 @@ func (s *Scheduler) Idle() bool {
 // no tokens, Index.
 func (s *Scheduler) finish(seq *Sequence, ev Event) {
 	q := seq.queue
+	q.Cache.Release(seq.blocks) // first: should it panic, Reset still finds the sequence in its list
 	if seq.state == running {
 		q.running = remove(q.running, seq)
 	} else {
 		q.waiting = remove(q.waiting, seq)
 		s.unblock(seq)
 	}
-	q.Cache.Release(seq.blocks)
 	s.setStreaming(seq, false)
 	seq.state = ended
 	seq.epoch++
