@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// maxOvertakes is how often younger sequences are admitted past one that memory refuses,
-	// before nobody younger is.
-	maxOvertakes = 16
 	// maxRefusals is how many sequences of a queue are tried in one plan before the rest, behind
 	// them, waits for the next.
 	maxRefusals = 8
@@ -226,7 +223,7 @@ func (s *Scheduler) overtake(seq *Sequence) {
 		if b == nil || b.age > seq.age {
 			continue
 		}
-		if b.overtaken++; b.overtaken >= maxOvertakes && (s.hold == nil || b.age < s.hold.age) {
+		if b.overtaken++; b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
 			s.hold = b
 		}
 	}

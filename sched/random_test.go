@@ -30,8 +30,9 @@ func drawWorld(t *rapid.T) *world {
 	pages := rapid.IntRange(4, 16).Draw(t, "pages")
 	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
 	w.s = New(w.pool, Limits{
-		MaxWaiting: rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
-		InFlight:   rapid.IntRange(0, 3).Draw(t, "in flight"),
+		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
+		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
+		InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight"),
 	})
 	for i := range rapid.IntRange(1, 3).Draw(t, "models") {
 		w.addModel(t, fmt.Sprint("m", i))
@@ -161,7 +162,7 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
 		}
 	}
-	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || streaming > 0 && prompt > q.ChunkTokens {
+	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || min(streaming, w.s.streaming) > 0 && prompt > q.ChunkTokens {
 		t.Fatalf("%s: %d tokens (%d), %d in prompts, %d rows; at most %d, %d, %d", p.Model, tokens, p.Tokens, prompt, len(p.Rows), q.MaxBatchTokens, q.ChunkTokens, q.MaxSeqs)
 	}
 	w.flying = append(w.flying, newLaunch(p))
@@ -365,11 +366,11 @@ func TestRandom(t *testing.T) {
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
-	checks := "1000"
+	checks := "400"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
-		checks = "100000"
+		checks = "50000"
 	}
-	if err := flag.Set("rapid.checks", checks); err != nil {
+	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "120"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
