@@ -218,7 +218,6 @@ func (c *Cache) unref(id BlockID) {
 	if b.refs--; b.refs > 0 {
 		return
 	}
-	c.pool.freed++
 	g := &c.pool.pages[pg]
 	g.live--
 	c.live--

@@ -11,7 +11,6 @@ type Pool struct {
 	free   []PageID // a stack
 	caches []*Cache
 	clock  uint64 // of releases; the age of cached blocks
-	freed  uint64
 }
 
 // page is what the pool knows of one page. Links between pages are 0 for none: page 0 is padding
@@ -69,7 +68,6 @@ func (p *Pool) refill() {
 // broken invariant was found.
 func (p *Pool) Reset() {
 	p.refill()
-	p.freed++
 	for _, c := range p.caches {
 		for t := range c.tables {
 			t.clear()
@@ -77,10 +75,6 @@ func (p *Pool) Reset() {
 		c.reset()
 	}
 }
-
-// Freed grows whenever a live block was let go, so a caller whose Extend was refused can tell
-// that asking again is in vain.
-func (p *Pool) Freed() uint64 { return p.freed }
 
 // Stats counts, in the order the caches were made.
 func (p *Pool) Stats() Stats {

@@ -1,6 +1,7 @@
 package kvcache
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -232,11 +233,11 @@ func TestRandom(t *testing.T) {
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
-	checks := "1500"
+	checks := "800"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
 		checks = "100000"
 	}
-	if err := flag.Set("rapid.checks", checks); err != nil {
+	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "60"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -7,9 +7,6 @@ import (
 )
 
 const (
-	// maxOvertakes is how often younger sequences are admitted past one that memory refuses,
-	// before nobody younger is.
-	maxOvertakes = 16
 	// maxRefusals is how many sequences of a queue are tried in one plan before the rest, behind
 	// them, waits for the next.
 	maxRefusals = 8
@@ -49,6 +46,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	}
 	if len(q.waiting)+len(q.running) == 0 { // idle time earns no credit
 		q.served = max(q.served, s.served)
+		q.cost.last = time.Time{}
 	}
 	for i, seq := range seqs {
 		s.age++
@@ -86,14 +84,15 @@ func (q *queue) accepts(seq *Sequence, inFlight int) error {
 // room says whether n more sequences may queue. What may run has a place of its own, so a burst
 // to an idle model is counted as if it ran already.
 func (s *Scheduler) room(q *queue, n int) error {
-	if most := q.MaxSeqs + q.MaxWaiting; n > most {
-		return fmt.Errorf("%w: %d, of at most %d", ErrTooMany, n, most)
+	most, over := q.MaxWaiting, false
+	if all := s.limits.MaxWaiting; all > 0 {
+		most = min(most, all)
+		over = q.beyond(n) > 0 && s.beyond(q, n) > all
 	}
-	over := s.limits.MaxWaiting > 0 && q.beyond(n) > 0 && s.beyond(q, n) > s.limits.MaxWaiting
-	if q.beyond(n) > q.MaxWaiting || over {
-		if s.limits.MaxWaiting > 0 && n-q.MaxSeqs > s.limits.MaxWaiting {
-			return fmt.Errorf("%w: %d, of at most %d", ErrTooMany, n, q.MaxSeqs+s.limits.MaxWaiting)
-		}
+	if n > q.MaxSeqs+most {
+		return fmt.Errorf("%w: %d, of at most %d", ErrTooMany, n, q.MaxSeqs+most)
+	}
+	if over || q.beyond(n) > most {
 		return &OverCapacity{Model: q.Name, Waiting: len(q.waiting), RetryAfter: q.cost.place(q)}
 	}
 	return nil
@@ -187,7 +186,8 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 // rest (of a group with a window, for the next share tokens). While others run it leaves them a
 // few blocks to grow, or it would be preempted at once.
 func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
-	if seq.refusedAt == s.pool.Freed()+1 { // no block was let go since
+	others := s.runs() > 0
+	if others && q.Cache.Available() < seq.refusedAt { // no more than when it was refused
 		return false
 	}
 	hit := 0
@@ -196,12 +196,12 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		hit = q.Cache.Match(seq.blocks, seq.tokens)
 	}
 	ok := q.Cache.Extend(seq.blocks, min(hit+share, len(seq.tokens)), len(seq.tokens))
-	if ok && s.runs() > 0 {
+	if ok && others {
 		ok = q.Cache.Available() >= max(1, len(q.running)/8)
 	}
 	if !ok {
 		q.Cache.Release(seq.blocks)
-		seq.refusedAt = s.pool.Freed() + 1
+		seq.refusedAt = q.Cache.Available() + 1
 		return false
 	}
 	seq.computed, seq.planned = hit, hit
@@ -223,7 +223,7 @@ func (s *Scheduler) overtake(seq *Sequence) {
 		if b == nil || b.age > seq.age {
 			continue
 		}
-		if b.overtaken++; b.overtaken >= maxOvertakes && (s.hold == nil || b.age < s.hold.age) {
+		if b.overtaken++; b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
 			s.hold = b
 		}
 	}

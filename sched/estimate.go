@@ -5,11 +5,11 @@ import "time"
 // estimate is what is known of how long a queue's work takes. Now that is averages; a model of
 // step time by rows, prompt tokens and context takes their place when plans are made by deadlines.
 type estimate struct {
-	step     float64 // seconds of device time of a step
-	interval float64 // seconds from one step of the queue to the next, other models' included
-	output   float64 // tokens that a sequence samples
-	last     time.Time
-	refused  int // since a sequence ended
+	step     float64   // seconds of device time of a step
+	interval float64   // seconds from one step of the queue to the next, other models' included
+	output   float64   // tokens that a sequence samples
+	last     time.Time // end of its last step; zero when the queue was empty since
+	refused  int       // since a sequence ended
 }
 
 // minStep keeps models taking turns when the caller's clock stands still.
@@ -44,8 +44,8 @@ func (s *Scheduler) settle(p *Plan, now time.Time) {
 	q.stats.Steps++
 	q.stats.DeviceTime += max(0, now.Sub(begin))
 	average(&q.cost.step, took)
-	if !q.cost.last.IsZero() && len(q.running) > len(p.Rows)/2 {
-		average(&q.cost.interval, max(took, min(now.Sub(q.cost.last).Seconds(), 100*took)))
+	if !q.cost.last.IsZero() {
+		average(&q.cost.interval, max(took, now.Sub(q.cost.last).Seconds()))
 	}
 	q.cost.last = now
 }

@@ -19,7 +19,9 @@ type Row struct {
 	// Drafts of the row's last tokens are Draft, proposals that are no part of the sequence yet.
 	Drafts int
 	Draft  []int32
-	// Logits of positions LogitsFrom to LogitsTo-1 are wanted as well (Sequence.PromptLogits).
+	// Logits of positions LogitsFrom to LogitsTo-1 are wanted as well (Sequence.PromptLogits): those
+	// of position p score the prompt's token p+1. Each position is asked for until a row with it is
+	// committed, so once in all unless rows become void.
 	LogitsFrom, LogitsTo int
 
 	epoch uint32
@@ -248,8 +250,8 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.draft = seq.draft[:0]
 		}
 	}
-	if seq.PromptLogits && r.Start < len(seq.Prompt) {
-		r.LogitsTo = min(r.Start+n, len(seq.Prompt))
+	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
+		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}
 	p.Rows = append(p.Rows, r)

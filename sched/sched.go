@@ -14,6 +14,9 @@ type Limits struct {
 	// MaxWaiting bounds the sequences beyond what may run, over all models; 0: no bound but each
 	// model's.
 	MaxWaiting int
+	// MaxOvertakes is how often younger sequences are admitted past one that memory refuses, before
+	// nobody younger is until it fits; 0 means 16.
+	MaxOvertakes int
 	// InFlight is how many plans may be uncommitted at a time: 1, or 2 to plan a step while the
 	// one before runs. 0 means 1.
 	InFlight int
@@ -71,6 +74,9 @@ type queue struct {
 // New returns a scheduler of no models over the pool.
 func New(pool *kvcache.Pool, limits Limits) *Scheduler {
 	limits.InFlight = max(1, limits.InFlight)
+	if limits.MaxOvertakes <= 0 {
+		limits.MaxOvertakes = 16
+	}
 	return &Scheduler{pool: pool, limits: limits}
 }
 
@@ -190,13 +196,13 @@ func (s *Scheduler) Idle() bool {
 // no tokens, Index.
 func (s *Scheduler) finish(seq *Sequence, ev Event) {
 	q := seq.queue
+	q.Cache.Release(seq.blocks) // first: should it panic, Reset still finds the sequence in its list
 	if seq.state == running {
 		q.running = remove(q.running, seq)
 	} else {
 		q.waiting = remove(q.waiting, seq)
 		s.unblock(seq)
 	}
-	q.Cache.Release(seq.blocks)
 	s.setStreaming(seq, false)
 	seq.state = ended
 	seq.epoch++

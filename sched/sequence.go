@@ -19,7 +19,7 @@ type Sequence struct {
 	MinTokens int     // an end token before this many sampled tokens does not end it
 	EndTokens []int32 // nil when end tokens are ignored
 
-	// PromptLogits asks for logits of every prompt position; implies SkipPrefix.
+	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
 	PromptLogits bool
 	// SkipPrefix computes the whole prompt even if its blocks are cached. It still leaves its own.
 	SkipPrefix bool
@@ -52,8 +52,8 @@ type Sequence struct {
 	barren    int // rows in a row that yielded nothing
 	chunk     int // scratch of planPrompts
 
-	overtaken int    // times a younger sequence was admitted although this one was refused
-	refusedAt uint64 // 1 + Pool.Freed when it was refused; 0: it was not
+	overtaken int // times a younger sequence was admitted although this one was refused
+	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
 }
 
 type state uint8

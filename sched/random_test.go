@@ -1,0 +1,377 @@
+package sched
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/openinfer-go/openinfer/kvcache"
+)
+
+// world is a scheduler over a device, and what is known of every sequence it accepted.
+type world struct {
+	s       *Scheduler
+	pool    *kvcache.Pool
+	dev     *device
+	now     time.Time
+	truths  map[*Sequence]*truth
+	alive   []*truth // in order of arrival
+	flying  []*launch
+	steps   int
+	refused int
+}
+
+func drawWorld(t *rapid.T) *world {
+	pages := rapid.IntRange(4, 16).Draw(t, "pages")
+	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
+	w.s = New(w.pool, Limits{
+		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
+		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
+		InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight"),
+	})
+	for i := range rapid.IntRange(1, 3).Draw(t, "models") {
+		w.addModel(t, fmt.Sprint("m", i))
+	}
+	return w
+}
+
+func (w *world) addModel(t *rapid.T, name string) {
+	cfg := kvcache.Config{
+		Model:         name,
+		BlocksPerPage: rapid.SampledFrom([]int{1, 2, 3, 4, 6}).Draw(t, "per page"),
+		NoPrefixCache: rapid.IntRange(0, 7).Draw(t, "no prefix cache") == 0,
+	}
+	for range rapid.IntRange(1, 2).Draw(t, "groups") {
+		g := kvcache.Group{BlockTokens: rapid.SampledFrom([]int{16, 32, 48, 96}).Draw(t, "block tokens")}
+		if rapid.Bool().Draw(t, "sliding") {
+			g.Kind, g.Window = kvcache.SlidingWindow, rapid.IntRange(1, 50).Draw(t, "window")
+		}
+		cfg.Groups = append(cfg.Groups, g)
+	}
+	c, err := w.pool.NewCache(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.dev.caches[name] = c
+	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
+	err = w.s.AddModel(Model{
+		Name: name, Cache: c, MaxTokens: rapid.IntRange(20, 400).Draw(t, "context"),
+		MaxBatchTokens: batch, ChunkTokens: rapid.IntRange(0, batch).Draw(t, "chunk tokens"),
+		MaxSeqs:    rapid.IntRange(1, 12).Draw(t, "running"),
+		MaxWaiting: rapid.IntRange(0, 20).Draw(t, "waiting"),
+		Weight:     rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// drawPrompt draws from few texts, so that many prompts share a beginning.
+func drawPrompt(t *rapid.T) []int32 {
+	stem, fork := rapid.IntRange(0, 1).Draw(t, "stem"), rapid.IntRange(0, 160).Draw(t, "fork")
+	out := make([]int32, rapid.IntRange(1, 160).Draw(t, "prompt"))
+	for i := range out {
+		out[i] = int32(100 + stem*1000 + i%9)
+		if i >= fork {
+			out[i] += int32(fork)
+		}
+	}
+	return out
+}
+
+func (w *world) submit(t *rapid.T) {
+	q := rapid.SampledFrom(w.s.queues).Draw(t, "model")
+	prompt := drawPrompt(t)
+	id := kvcache.Identity{Salt: rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt")}
+	var seqs []*Sequence
+	var truths []*truth
+	for range rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(t, "n") {
+		seq := &Sequence{
+			Model: q.Name, Identity: id, Prompt: prompt,
+			MaxTokens: rapid.IntRange(0, 60).Draw(t, "max tokens"),
+			MinTokens: rapid.SampledFrom([]int{0, 5}).Draw(t, "min tokens"),
+		}
+		switch rapid.IntRange(0, 5).Draw(t, "special") {
+		case 0:
+			seq.PromptLogits = true
+		case 1:
+			seq.SkipPrefix = true
+		case 2:
+		default:
+			seq.EndTokens = []int32{endToken, 999}
+		}
+		tr := newTruth(seq)
+		tr.stopAt = rapid.SampledFrom([]int{0, 0, 0, 7}).Draw(t, "stop at")
+		seqs, truths = append(seqs, seq), append(truths, tr)
+	}
+	accepted := len(q.waiting) + len(q.running)
+	err := w.s.Submit(w.now, seqs...)
+	var over *OverCapacity
+	switch {
+	case err == nil:
+		for i, tr := range truths {
+			w.truths[seqs[i]] = tr
+			w.alive = append(w.alive, tr)
+		}
+		return
+	case errors.As(err, &over) && errors.Is(err, ErrOverCapacity):
+		if over.RetryAfter < time.Second || over.RetryAfter > 2*time.Minute {
+			t.Fatalf("retry after %s", over.RetryAfter)
+		}
+		if w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
+			t.Fatalf("refused %d sequences although %d of %d+%d places are taken", len(seqs), accepted, q.MaxSeqs, q.MaxWaiting)
+		}
+	case errors.Is(err, ErrTooLong) || errors.Is(err, ErrTooMany):
+	default:
+		t.Fatal(err)
+	}
+	w.refused++
+	if got := len(q.waiting) + len(q.running); got != accepted {
+		t.Fatalf("a refused request changed %d sequences to %d", accepted, got)
+	}
+}
+
+func (w *world) plan(t *rapid.T) *Plan {
+	streaming := w.s.streaming
+	p := w.s.Plan(w.now)
+	if p == nil {
+		if len(w.s.inFlight) == 0 && !w.s.Idle() {
+			t.Fatalf("nothing to run, with sequences alive: %+v", w.s.Stats())
+		}
+		return nil
+	}
+	q, tokens, prompt := w.s.queue(p.Model), 0, 0
+	seen := map[*Sequence]bool{}
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		if r.Seq.Model != p.Model || seen[r.Seq] || r.N < 1 || p.Void(i) || !r.Seq.Running() {
+			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
+		}
+		seen[r.Seq] = true
+		tokens += r.N
+		if r.N-r.Drafts > 1 {
+			prompt += r.N
+		}
+		end := r.Start + r.N - r.Drafts
+		if last := end == len(r.Seq.tokens)+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
+			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
+		}
+	}
+	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || min(streaming, w.s.streaming) > 0 && prompt > q.ChunkTokens {
+		t.Fatalf("%s: %d tokens (%d), %d in prompts, %d rows; at most %d, %d, %d", p.Model, tokens, p.Tokens, prompt, len(p.Rows), q.MaxBatchTokens, q.ChunkTokens, q.MaxSeqs)
+	}
+	w.flying = append(w.flying, newLaunch(p))
+	return p
+}
+
+// run executes the launches up to and including the i-th.
+func (w *world) run(t *rapid.T, i int) {
+	for _, l := range w.flying[:i+1] {
+		if l.ran {
+			continue
+		}
+		if err := w.dev.run(l, w.truths); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
+	w.run(t, 0)
+	l := w.flying[0]
+	w.flying = w.flying[1:]
+	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * time.Millisecond)
+	if spoil != nil {
+		spoil(l)
+	}
+	before := map[*Sequence]Row{}
+	for i := range l.plan.Rows {
+		if r := l.plan.Rows[i]; !l.plan.Void(i) && l.reason == nil && l.out.Errs[i] == nil {
+			before[r.Seq] = r
+			for p := r.LogitsFrom; p < r.LogitsTo; p++ {
+				tr := w.truths[r.Seq]
+				if tr.logits[p] {
+					t.Fatalf("logits of position %d asked for twice", p)
+				}
+				tr.logits[p] = true
+			}
+		}
+	}
+	w.s.Commit(l.plan, l.out, l.reason, w.now)
+	w.steps++
+	w.events(t)
+}
+
+func (w *world) events(t *rapid.T) {
+	for _, e := range w.s.Events() {
+		tr := w.truths[e.Seq]
+		if err := tr.take(e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Reason == None {
+			continue
+		}
+		if !e.Seq.Done() || (e.Reason == Failed) != (e.Err != nil) {
+			t.Fatalf("final event %+v", e)
+		}
+		if e.Reason < Cancelled && e.Seq.PromptLogits {
+			for p, ok := range tr.logits[:len(tr.logits)-1] {
+				if !ok {
+					t.Fatalf("logits of position %d were never asked for", p)
+				}
+			}
+		}
+		for i, o := range w.alive {
+			if o == tr {
+				w.alive = append(w.alive[:i:i], w.alive[i+1:]...)
+				break
+			}
+		}
+	}
+}
+
+func (w *world) drawAlive(t *rapid.T) *truth {
+	if len(w.alive) == 0 {
+		t.Skip("nobody")
+	}
+	return w.alive[rapid.IntRange(0, len(w.alive)-1).Draw(t, "sequence")]
+}
+
+var errStep = errors.New("step error")
+
+func (w *world) actions() map[string]func(*rapid.T) {
+	rarely := func(t *rapid.T, n int) {
+		if rapid.IntRange(0, n).Draw(t, "really") != 0 {
+			t.Skip()
+		}
+	}
+	plan := func(t *rapid.T) {
+		w.plan(t)
+	}
+	commit := func(t *rapid.T) {
+		if len(w.flying) == 0 {
+			t.Skip("nothing in flight")
+		}
+		w.commit(t, func(l *launch) {
+			switch rapid.IntRange(0, 30).Draw(t, "spoil") {
+			case 1:
+				l.reason = errStep
+			case 2:
+				l.out.Errs[rapid.IntRange(0, len(l.rows)-1).Draw(t, "row")] = errStep
+			case 3:
+				l.out.Tokens[rapid.IntRange(0, len(l.rows)-1).Draw(t, "row")] = nil
+			}
+		})
+	}
+	return map[string]func(*rapid.T){
+		"submit": w.submit, "submit too": w.submit,
+		"plan": plan, "plan too": plan, "plan again": plan,
+		"commit": commit, "commit too": commit, "commit again": commit,
+		"run": func(t *rapid.T) {
+			if len(w.flying) == 0 {
+				t.Skip("nothing in flight")
+			}
+			w.run(t, rapid.IntRange(0, len(w.flying)-1).Draw(t, "launch"))
+		},
+		"draft": func(t *rapid.T) {
+			tr := w.drawAlive(t)
+			d := append([]int32(nil), tr.tokens[len(tr.seq.tokens):min(len(tr.tokens), len(tr.seq.tokens)+rapid.IntRange(0, 5).Draw(t, "k"))]...)
+			if i := rapid.IntRange(0, 5).Draw(t, "wrong"); i < len(d) {
+				d[i] = 500
+			}
+			tr.seq.SetDraft(d)
+		},
+		"cancel": func(t *rapid.T) {
+			rarely(t, 3)
+			tr := w.drawAlive(t)
+			w.s.Cancel(tr.seq)
+			w.s.Cancel(tr.seq)
+			w.events(t)
+			if tr.final == nil || tr.final.Reason != Cancelled {
+				t.Fatalf("cancelled: %+v", tr.final)
+			}
+		},
+		"fail a model": func(t *rapid.T) {
+			rarely(t, 30)
+			w.s.FailModel(rapid.SampledFrom(w.s.queues).Draw(t, "model").Name, errStep)
+			w.events(t)
+		},
+		"reset": func(t *rapid.T) {
+			rarely(t, 60)
+			w.s.Reset(errStep)
+			w.events(t)
+			if len(w.alive) > 0 || !w.s.Idle() {
+				t.Fatalf("%d alive after a reset", len(w.alive))
+			}
+			w.run(t, len(w.flying)-1) // the device does not know
+			for _, l := range w.flying {
+				w.s.Commit(l.plan, l.out, nil, w.now)
+			}
+			w.flying = nil
+			w.events(t)
+		},
+		"": func(t *rapid.T) {
+			if err := w.s.Verify(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+// drain runs until nobody is left, and checks that this takes no longer than it should.
+func (w *world) drain(t *rapid.T) {
+	w.s.Drain()
+	tokens := 0
+	for _, tr := range w.alive {
+		tokens += len(tr.tokens)
+	}
+	bound := w.steps + 10*(10+tokens)*len(w.s.queues)
+	for !w.s.Idle() {
+		w.plan(t)
+		if len(w.flying) > 0 {
+			w.commit(t, nil)
+		}
+		if err := w.s.Verify(); err != nil {
+			t.Fatal(err)
+		}
+		if w.steps > bound {
+			t.Fatalf("%d sequences left after %d steps", len(w.alive), w.steps)
+		}
+	}
+	if len(w.alive) > 0 {
+		t.Fatalf("idle with %d sequences that got no final event", len(w.alive))
+	}
+	for _, m := range w.pool.Stats().Models {
+		if m.Live != 0 {
+			t.Fatalf("%d live blocks at rest", m.Live)
+		}
+	}
+}
+
+// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans
+// and resets over small pools. After each action everything is recounted; every step finds in
+// memory what it should; every sequence gets the tokens it would get alone and one final event.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := drawWorld(t)
+		t.Repeat(w.actions())
+		w.drain(t)
+	})
+}
+
+// TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
+func TestMain(m *testing.M) {
+	checks := "400"
+	if os.Getenv("OPENINFER_SOAK") == "1" {
+		checks = "50000"
+	}
+	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "120"), flag.Set("rapid.nofailfile", "true")); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
