@@ -136,10 +136,13 @@ func (e *Engine) turn() (ran bool) {
 func (e *Engine) rest() {
 	e.deliver(time.Now())
 	e.publish(time.Now())
-	if e.unverified && len(e.live) == 0 {
+	if e.unverified && e.sched.Idle() {
 		e.unverified = false
 		if err := e.sched.Verify(); err != nil {
 			panic(err)
+		}
+		if len(e.live) > 0 {
+			panic(fmt.Sprintf("engine: %d sequences are gone without a final event", len(e.live)))
 		}
 	}
 }

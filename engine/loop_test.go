@@ -272,6 +272,33 @@ func TestSeedsAndN(t *testing.T) {
 	}
 }
 
+// The draw of token i is a function of the seed and of i, whatever else the sequence has been through.
+func TestSamplingParamsOfAStep(t *testing.T) {
+	seed := int64(9)
+	m := &model{info: ModelInfo{EndTokens: []int32{fakeEnd}}}
+	r := Request{N: 2, Prompt: []int32{1, 2}, MinTokens: 2, StopTokenIDs: []int32{5}, Sampling: SamplingParams{
+		Temperature: 1, TopP: 1, RepetitionPenalty: 1, FrequencyPenalty: 1, Seed: &seed,
+		LogitBias: map[int32]float32{9: 1, 3: -1},
+	}}
+	q, again := newRequest(r, m), newRequest(r, m)
+	for n := range 4 {
+		output := []int32{7, 8, 9, 10}[:n]
+		p := q.seqs[1].sampling(output)
+		if p.Index != uint64(n) || p.Seed != again.seqs[1].params.Seed || p.Seed == q.seqs[0].params.Seed {
+			t.Errorf("token %d: index %d, seed %d", n, p.Index, p.Seed)
+		}
+		if !slices.Equal(p.Output, output) || !slices.Equal(p.Prompt, r.Prompt) {
+			t.Errorf("token %d: penalties see %v and %v", n, p.Prompt, p.Output)
+		}
+		if banned := slices.Equal(p.Banned, []int32{5, fakeEnd}); banned != (n < 2) {
+			t.Errorf("token %d: banned %v", n, p.Banned)
+		}
+		if len(p.Bias) != 2 || p.Bias[0].ID != 3 {
+			t.Errorf("bias %v is not in order", p.Bias)
+		}
+	}
+}
+
 func TestLogprobs(t *testing.T) {
 	e := openFake(t, nil, nil)
 	top, none := 3, 0
