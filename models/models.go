@@ -6,7 +6,10 @@
 // knows arrays and layers, never requests, sequences' lives or pages.
 package models
 
-import "github.com/openinfer-go/openinfer/kernels"
+import (
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/checkpoint"
+)
 
 // Model is a model whose weights are on a device. It has no state of its own between steps: what
 // a step depends on is in its Batch and in the KV cache.
@@ -75,4 +78,14 @@ type GroupBatch struct {
 // KV returns the cache of one layer of the group.
 func (g *GroupBatch) KV(layer int) kernels.KV {
 	return kernels.KV{Pages: g.Pages, Layout: g.Layout, Layer: layer, Slots: g.Slots, Tables: g.Tables, Stride: g.Stride}
+}
+
+// Architecture is a kind of model that can be loaded; models/registry lists them.
+type Architecture struct {
+	Name string   // for people, and Shape.Architecture
+	HF   []string // model_type of config.json, or a class of its architectures
+	GGUF []string // general.architecture
+	// Load checks the whole checkpoint before it puts anything on the device. An error leaves
+	// nothing there.
+	Load func(*checkpoint.Checkpoint, kernels.Device) (Model, error)
 }

@@ -53,7 +53,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		seq.age, seq.arrival, seq.queue, seq.state = s.age, now, q, waiting
 		seq.tokens = slices.Clone(seq.Prompt)
 		seq.blocks = q.Cache.NewTable(seq.Identity)
-		seq.leader = leader(seq, seqs[:i])
+		join(seq, seqs[:i])
 		q.waiting = append(q.waiting, seq)
 	}
 	q.stats.Submitted += uint64(len(seqs))
@@ -115,30 +115,42 @@ func (s *Scheduler) beyond(with *queue, n int) int {
 	return sum
 }
 
-// leader is the first of the sequences that computes the same prompt for seq, or nil.
-func leader(seq *Sequence, before []*Sequence) *Sequence {
-	alone := func(q *Sequence) bool { return q.SkipPrefix || q.PromptLogits }
-	if alone(seq) || len(seq.Prompt) < minPrompt || seq.queue.Cache.Config().NoPrefixCache {
-		return nil
+// join puts seq into the family of those before it that have the same prompt.
+func join(seq *Sequence, before []*Sequence) {
+	alone := func(q *Sequence) bool {
+		return q.SkipPrefix || q.PromptLogits || len(q.Prompt) < minPrompt
 	}
-	for _, o := range before {
-		if o.leader != nil || alone(o) || o.Identity != seq.Identity || len(o.Prompt) != len(seq.Prompt) {
+	if alone(seq) || seq.queue.Cache.Config().NoPrefixCache {
+		return
+	}
+	var last *family // prompts of a request come in runs, so this saves comparing all of them
+	for i := len(before) - 1; i >= 0; i-- {
+		o := before[i]
+		if alone(o) || o.family != nil && o.family == last {
 			continue
 		}
-		if &o.Prompt[0] == &seq.Prompt[0] || slices.Equal(o.Prompt, seq.Prompt) {
-			return o
+		if o.Identity == seq.Identity && (&o.Prompt[0] == &seq.Prompt[0] || slices.Equal(o.Prompt, seq.Prompt)) {
+			if o.family == nil {
+				o.family = &family{}
+			}
+			seq.family = o.family
+			return
 		}
+		last = o.family
 	}
-	return nil
 }
 
 // follows says whether seq waits for another one to compute its prompt. That one is older, so it
-// is admitted first, and it computes or ends; in either case seq goes on.
+// is admitted first, and it computes or ends; then the next one takes its place or all go on.
 func (q *Sequence) follows() bool {
-	if q.leader != nil && (q.leader.prefilled || q.leader.state == ended) {
-		q.leader = nil
+	f := q.family
+	if f == nil || f.done {
+		return false
 	}
-	return q.leader != nil
+	if f.first == nil || f.first.state == ended {
+		f.first = q
+	}
+	return f.first != q
 }
 
 // admit moves waiting sequences to q.running, in order of arrival, while their prompts can each

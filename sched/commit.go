@@ -137,5 +137,8 @@ func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
 	if n >= len(seq.Prompt)-1 {
 		seq.prefilled = true
+		if seq.family != nil {
+			seq.family.done = true
+		}
 	}
 }

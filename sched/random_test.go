@@ -27,14 +27,14 @@ type world struct {
 }
 
 func drawWorld(t *rapid.T) *world {
-	pages := rapid.IntRange(4, 16).Draw(t, "pages")
+	pages := uniform(t, "pages", 3, 9)
 	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
 	w.s = New(w.pool, Limits{
 		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
 		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
-		InFlight:     rapid.IntRange(0, 3).Draw(t, "in flight"),
+		InFlight:     uniform(t, "in flight", 0, 3),
 	})
-	for i := range rapid.IntRange(1, 3).Draw(t, "models") {
+	for i := range uniform(t, "models", 1, 3) {
 		w.addModel(t, fmt.Sprint("m", i))
 	}
 	return w
@@ -43,13 +43,13 @@ func drawWorld(t *rapid.T) *world {
 func (w *world) addModel(t *rapid.T, name string) {
 	cfg := kvcache.Config{
 		Model:         name,
-		BlocksPerPage: rapid.SampledFrom([]int{1, 2, 3, 4, 6}).Draw(t, "per page"),
-		NoPrefixCache: rapid.IntRange(0, 7).Draw(t, "no prefix cache") == 0,
+		BlocksPerPage: rapid.SampledFrom([]int{1, 1, 2, 3, 4}).Draw(t, "per page"),
+		NoPrefixCache: uniform(t, "no prefix cache", 0, 7) == 0,
 	}
-	for range rapid.IntRange(1, 2).Draw(t, "groups") {
-		g := kvcache.Group{BlockTokens: rapid.SampledFrom([]int{16, 32, 48, 96}).Draw(t, "block tokens")}
+	for range uniform(t, "groups", 1, 2) {
+		g := kvcache.Group{BlockTokens: rapid.SampledFrom([]int{16, 16, 32, 48}).Draw(t, "block tokens")}
 		if rapid.Bool().Draw(t, "sliding") {
-			g.Kind, g.Window = kvcache.SlidingWindow, rapid.IntRange(1, 50).Draw(t, "window")
+			g.Kind, g.Window = kvcache.SlidingWindow, uniform(t, "window", 1, 50)
 		}
 		cfg.Groups = append(cfg.Groups, g)
 	}
@@ -60,10 +60,10 @@ func (w *world) addModel(t *rapid.T, name string) {
 	w.dev.caches[name] = c
 	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
 	err = w.s.AddModel(Model{
-		Name: name, Cache: c, MaxTokens: rapid.IntRange(20, 400).Draw(t, "context"),
-		MaxBatchTokens: batch, ChunkTokens: rapid.IntRange(0, batch).Draw(t, "chunk tokens"),
-		MaxSeqs:    rapid.IntRange(1, 12).Draw(t, "running"),
-		MaxWaiting: rapid.IntRange(0, 20).Draw(t, "waiting"),
+		Name: name, Cache: c, MaxTokens: uniform(t, "context", 20, 400),
+		MaxBatchTokens: batch, ChunkTokens: uniform(t, "chunk tokens", 0, batch),
+		MaxSeqs:    rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
+		MaxWaiting: uniform(t, "waiting", 0, 20),
 		Weight:     rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
 	})
 	if err != nil {
@@ -71,10 +71,20 @@ func (w *world) addModel(t *rapid.T, name string) {
 	}
 }
 
+// uniform draws evenly from lo to hi, both included; rapid's own integers are mostly small ones,
+// which never fill a pool. It shrinks to lo.
+func uniform(t *rapid.T, name string, lo, hi int) int {
+	x := rapid.Int32().Draw(t, name)
+	if x == 0 || hi <= lo {
+		return lo
+	}
+	return lo + int(mix(1, x)%uint64(hi-lo+1))
+}
+
 // drawPrompt draws from few texts, so that many prompts share a beginning.
 func drawPrompt(t *rapid.T) []int32 {
-	stem, fork := rapid.IntRange(0, 1).Draw(t, "stem"), rapid.IntRange(0, 160).Draw(t, "fork")
-	out := make([]int32, rapid.IntRange(1, 160).Draw(t, "prompt"))
+	stem, fork := uniform(t, "stem", 0, 1), uniform(t, "fork", 0, 160)
+	out := make([]int32, uniform(t, "prompt", 1, 160))
 	for i := range out {
 		out[i] = int32(100 + stem*1000 + i%9)
 		if i >= fork {
@@ -93,10 +103,10 @@ func (w *world) submit(t *rapid.T) {
 	for range rapid.SampledFrom([]int{1, 1, 1, 3}).Draw(t, "n") {
 		seq := &Sequence{
 			Model: q.Name, Identity: id, Prompt: prompt,
-			MaxTokens: rapid.IntRange(0, 60).Draw(t, "max tokens"),
+			MaxTokens: uniform(t, "max tokens", 0, 120),
 			MinTokens: rapid.SampledFrom([]int{0, 5}).Draw(t, "min tokens"),
 		}
-		switch rapid.IntRange(0, 5).Draw(t, "special") {
+		switch uniform(t, "special", 0, 5) {
 		case 0:
 			seq.PromptLogits = true
 		case 1:
@@ -126,7 +136,7 @@ func (w *world) submit(t *rapid.T) {
 		if w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
 			t.Fatalf("refused %d sequences although %d of %d+%d places are taken", len(seqs), accepted, q.MaxSeqs, q.MaxWaiting)
 		}
-	case errors.Is(err, ErrTooLong) || errors.Is(err, ErrTooMany):
+	case errors.Is(err, ErrTooLong), errors.Is(err, ErrTooMany):
 	default:
 		t.Fatal(err)
 	}
@@ -138,7 +148,11 @@ func (w *world) submit(t *rapid.T) {
 
 func (w *world) plan(t *rapid.T) *Plan {
 	streaming := w.s.streaming
+	oldest := w.oldest()
 	p := w.s.Plan(w.now)
+	if oldest != nil && !oldest.Running() {
+		t.Fatalf("the oldest running sequence, %d of %s, was preempted", oldest.age, oldest.Model)
+	}
 	if p == nil {
 		if len(w.s.inFlight) == 0 && !w.s.Idle() {
 			t.Fatalf("nothing to run, with sequences alive: %+v", w.s.Stats())
@@ -167,6 +181,16 @@ func (w *world) plan(t *rapid.T) *Plan {
 	}
 	w.flying = append(w.flying, newLaunch(p))
 	return p
+}
+
+func (w *world) oldest() *Sequence {
+	var o *Sequence
+	for _, q := range w.s.queues {
+		if len(q.running) > 0 && (o == nil || q.running[0].age < o.age) {
+			o = q.running[0]
+		}
+	}
+	return o
 }
 
 // run executes the launches up to and including the i-th.
@@ -239,14 +263,14 @@ func (w *world) drawAlive(t *rapid.T) *truth {
 	if len(w.alive) == 0 {
 		t.Skip("nobody")
 	}
-	return w.alive[rapid.IntRange(0, len(w.alive)-1).Draw(t, "sequence")]
+	return w.alive[uniform(t, "sequence", 0, len(w.alive)-1)]
 }
 
 var errStep = errors.New("step error")
 
 func (w *world) actions() map[string]func(*rapid.T) {
 	rarely := func(t *rapid.T, n int) {
-		if rapid.IntRange(0, n).Draw(t, "really") != 0 {
+		if uniform(t, "really", 0, n) != 1 {
 			t.Skip()
 		}
 	}
@@ -258,30 +282,38 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			t.Skip("nothing in flight")
 		}
 		w.commit(t, func(l *launch) {
-			switch rapid.IntRange(0, 30).Draw(t, "spoil") {
+			switch uniform(t, "spoil", 0, 100) {
 			case 1:
 				l.reason = errStep
 			case 2:
-				l.out.Errs[rapid.IntRange(0, len(l.rows)-1).Draw(t, "row")] = errStep
+				l.out.Errs[uniform(t, "row", 0, len(l.rows)-1)] = errStep
 			case 3:
-				l.out.Tokens[rapid.IntRange(0, len(l.rows)-1).Draw(t, "row")] = nil
+				l.out.Tokens[uniform(t, "row", 0, len(l.rows)-1)] = nil
 			}
 		})
 	}
 	return map[string]func(*rapid.T){
-		"submit": w.submit, "submit too": w.submit,
+		"submit": w.submit, "submit too": w.submit, "submit again": w.submit,
 		"plan": plan, "plan too": plan, "plan again": plan,
 		"commit": commit, "commit too": commit, "commit again": commit,
+		"steps": func(t *rapid.T) {
+			for range uniform(t, "steps", 1, 20) {
+				w.plan(t)
+				if len(w.flying) > 0 {
+					w.commit(t, nil)
+				}
+			}
+		},
 		"run": func(t *rapid.T) {
 			if len(w.flying) == 0 {
 				t.Skip("nothing in flight")
 			}
-			w.run(t, rapid.IntRange(0, len(w.flying)-1).Draw(t, "launch"))
+			w.run(t, uniform(t, "launch", 0, len(w.flying)-1))
 		},
 		"draft": func(t *rapid.T) {
 			tr := w.drawAlive(t)
-			d := append([]int32(nil), tr.tokens[len(tr.seq.tokens):min(len(tr.tokens), len(tr.seq.tokens)+rapid.IntRange(0, 5).Draw(t, "k"))]...)
-			if i := rapid.IntRange(0, 5).Draw(t, "wrong"); i < len(d) {
+			d := append([]int32(nil), tr.tokens[len(tr.seq.tokens):min(len(tr.tokens), len(tr.seq.tokens)+uniform(t, "k", 0, 5))]...)
+			if i := uniform(t, "wrong", 0, 5); i < len(d) {
 				d[i] = 500
 			}
 			tr.seq.SetDraft(d)
@@ -297,12 +329,12 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"fail a model": func(t *rapid.T) {
-			rarely(t, 30)
+			rarely(t, 100)
 			w.s.FailModel(rapid.SampledFrom(w.s.queues).Draw(t, "model").Name, errStep)
 			w.events(t)
 		},
 		"reset": func(t *rapid.T) {
-			rarely(t, 60)
+			rarely(t, 200)
 			w.s.Reset(errStep)
 			w.events(t)
 			if len(w.alive) > 0 || !w.s.Idle() {

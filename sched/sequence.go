@@ -44,9 +44,9 @@ type Sequence struct {
 	draft             []int32
 	epoch             uint32 // rows of another epoch are void
 
-	leader    *Sequence // computes the same prompt first; nil when there is none, or it has
-	prefilled bool      // the prompt was computed once
-	streaming bool      // counted in Scheduler.streaming
+	family    *family // of the request's sequences with the same prompt; nil when it is alone
+	prefilled bool    // the prompt was computed once
+	streaming bool    // counted in Scheduler.streaming
 	cached    int
 	wanted    int // prompt logits before this position were delivered
 	barren    int // rows in a row that yielded nothing
@@ -54,6 +54,13 @@ type Sequence struct {
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
+}
+
+// family is the sequences of a request that have the same prompt: one computes it, the others wait
+// and then find its blocks.
+type family struct {
+	first *Sequence // the one that computes it; nil before anybody does
+	done  bool
 }
 
 type state uint8
@@ -98,9 +105,9 @@ func (q *Sequence) SetDraft(tokens []int32) {
 }
 
 // todo is how many tokens a row of it could compute now: 1 when decoding, more in a prompt, 0 when
-// what comes next is not known before a plan in flight is committed, or nothing comes.
+// what comes next is not known before a check of drafts is committed, or nothing comes.
 func (q *Sequence) todo() int {
-	if q.drafting || q.MaxTokens > 0 && q.left() <= 0 {
+	if q.MaxTokens > 0 && q.left() <= 0 {
 		return 0
 	}
 	return len(q.tokens) + q.pending - q.planned

@@ -1,0 +1,119 @@
+// Package loader takes what a model needs from a checkpoint and puts it on a device.
+//
+// An architecture names its tensors first, then loads them all. In between, when every tensor has
+// been found with its shape and none is left over, the checkpoint is known to be whole: a broken
+// one costs no device memory and no time.
+//
+// Invariant: after an error nothing is left on the device.
+package loader
+
+import (
+	"slices"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/checkpoint"
+)
+
+// Part is one matrix of the checkpoint: N outputs, K inputs.
+type Part struct {
+	Module  string
+	N, K    int
+	Options []checkpoint.Option
+}
+
+// Loader gathers a model's tensors. The first error is kept.
+type Loader struct {
+	c          *checkpoint.Checkpoint
+	err        error
+	loads      []func(kernels.Device) (unload func(kernels.Device), bytes int64, err error)
+	parameters int64
+}
+
+// New returns a loader from c.
+func New(c *checkpoint.Checkpoint) *Loader { return &Loader{c: c} }
+
+// Err is the first error; a loop over layers ends at it.
+func (l *Loader) Err() error { return l.err }
+
+// Fail records an error.
+func (l *Loader) Fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+// Weight will load the parts, stacked along their outputs, into dst.
+func (l *Loader) Weight(dst **kernels.Weight, parts ...Part) {
+	var ms []kernels.Matrix
+	for _, p := range parts {
+		if l.err != nil {
+			return
+		}
+		m, err := l.c.Matrix(p.Module, p.N, p.K, p.Options...)
+		l.Fail(err)
+		ms = append(ms, m)
+		l.parameters += int64(p.N)*int64(p.K) + int64(len(m.Bias))
+	}
+	l.loads = append(l.loads, func(d kernels.Device) (func(kernels.Device), int64, error) {
+		w, err := d.Load(ms...)
+		if err != nil {
+			return nil, 0, err
+		}
+		*dst = w
+		return func(d kernels.Device) { d.Unload(w) }, w.Bytes, nil
+	})
+}
+
+// Vector will load a tensor of n values into dst.
+func (l *Loader) Vector(dst *kernels.Tensor, name string, n int) {
+	if l.err != nil {
+		return
+	}
+	v, err := l.c.Vector(name, n)
+	l.Fail(err)
+	l.parameters += int64(n)
+	l.loads = append(l.loads, func(d kernels.Device) (func(kernels.Device), int64, error) {
+		t, err := d.LoadVector(v)
+		if err != nil {
+			return nil, 0, err
+		}
+		*dst = t
+		return func(d kernels.Device) { d.Free(t.Buf) }, t.Buf.Len, nil
+	})
+}
+
+// Loaded is what lies on a device.
+type Loaded struct {
+	Parameters int64
+	Bytes      int64
+	unload     []func(kernels.Device)
+}
+
+// Unload gives it back.
+func (l *Loaded) Unload(d kernels.Device) {
+	for _, f := range slices.Backward(l.unload) {
+		f(d)
+	}
+	l.unload = nil
+}
+
+// Load checks that nothing of the checkpoint is left and loads what was gathered.
+func (l *Loader) Load(d kernels.Device) (*Loaded, error) {
+	if l.err == nil {
+		l.err = l.c.Finish()
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	done := &Loaded{Parameters: l.parameters}
+	for _, load := range l.loads {
+		unload, bytes, err := load(d)
+		if err != nil {
+			done.Unload(d)
+			return nil, err
+		}
+		done.unload = append(done.unload, unload)
+		done.Bytes += bytes
+	}
+	return done, nil
+}

@@ -1,0 +1,304 @@
+package modeltest
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/openinfer-go/openinfer/internal/testdata"
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/registry"
+)
+
+// Device says how to open a device and what to expect of it.
+type Device struct {
+	Name string
+	Open func(testing.TB) kernels.Device
+	KV   kernels.DType
+	// Logits is the largest difference from the reference that is allowed; 0 means that the
+	// device quantises activations: differences are measured, reported and held to the limits
+	// below.
+	Logits float64
+	// MeanDiff bounds the mean difference of a logit, KL the mean divergence from the reference in
+	// nats, both over a checkpoint's stored logits; used when Logits is 0.
+	MeanDiff, KL float64
+}
+
+// Ref and the like compare; see Device.Logits.
+const float32Logits = 1e-3
+
+// Float32 is a device that computes in float32 and caches in float32.
+func Float32(name string, open func(testing.TB) kernels.Device) Device {
+	return Device{Name: name, Open: open, KV: kernels.F32, Logits: float32Logits}
+}
+
+// Checkpoint is one with its stored results, and the file names of both.
+type Checkpoint struct {
+	Name    string
+	Path    string // within the reference data
+	Golden  string // folder of golden.json
+	Variant string // of a GGUF folder: "Q4_0"
+}
+
+// Checkpoints are those of the architectures that the registry has, by architecture.
+func Checkpoints(architecture string) []Checkpoint {
+	var list []Checkpoint
+	folder := func(names ...string) {
+		for _, n := range names {
+			list = append(list, Checkpoint{Name: n, Path: "golden/" + n, Golden: "golden/" + n})
+		}
+	}
+	gguf := func(name string) {
+		for _, v := range []string{"F16", "Q4_0", "Q4_K_M"} {
+			dir := "golden/gguf/" + name
+			list = append(list, Checkpoint{Name: name + "-" + v, Path: dir + "/" + name + "-" + v + ".gguf", Golden: dir, Variant: v})
+		}
+	}
+	demo := func(name string) {
+		list = append(list, Checkpoint{Name: name, Path: "demo-models/" + name, Golden: "demo-models/golden/" + name})
+	}
+	switch architecture {
+	case "llama":
+		folder("models/llama", "quant/llama_ct_g128_sym", "quant/llama_ct_g32_sym", "quant/llama_ct_channel_sym", "quant/llama_ct_g32_ignore")
+		gguf("llama_k256")
+		demo("demo-bard")
+	case "qwen3":
+		folder("models/qwen3_tied", "models/qwen3_untied", "quant/qwen3_ct_g128_sym")
+		gguf("qwen3_k256")
+		demo("demo-tales")
+	}
+	return list
+}
+
+// prompt is a prompt with its results, from any of the layouts of golden.json.
+type prompt struct {
+	name    string
+	ids     []int32
+	greedy  []int32
+	margins []float64
+	logits  map[int][]float32 // by position
+}
+
+func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
+	tb.Helper()
+	dir := testdata.Shared(tb, c.Golden)
+	raw, err := os.ReadFile(filepath.Join(dir, "golden.json"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	type entry struct {
+		Name         string
+		IDs          []int32
+		Tokens       []int32 // demo-models
+		Greedy       []int32
+		Continuation []int32 // demo-models
+		Margins      []float64
+		Logits       struct {
+			Tensor    string
+			Positions any // "all" or a list
+		}
+		LogitsLast any `json:"logits_last"`
+	}
+	var g struct {
+		Prompts []entry
+		Texts   []entry
+		Chat    *entry
+		Files   []struct {
+			Type    string
+			Prompts []entry
+		}
+	}
+	if err := json.Unmarshal(raw, &g); err != nil {
+		tb.Fatal(err)
+	}
+	entries := append(g.Prompts, g.Texts...)
+	if g.Chat != nil {
+		g.Chat.Name = "chat"
+		entries = append(entries, *g.Chat)
+	}
+	for _, f := range g.Files {
+		if f.Type == c.Variant {
+			entries = append(entries, f.Prompts...)
+		}
+	}
+	file := filepath.Join(dir, "golden.safetensors")
+	demo := filepath.Join(dir, "logits.safetensors")
+	if _, err := os.Stat(demo); err == nil {
+		file = demo
+	}
+	tensors := testdata.Tensors(tb, file)
+	for _, e := range entries {
+		p := prompt{name: e.Name, ids: append(e.IDs, e.Tokens...), greedy: append(e.Greedy, e.Continuation...), margins: e.Margins, logits: map[int][]float32{}}
+		last := len(p.ids) - 1
+		store := func(name string, positions []int) {
+			t, ok := tensors[name]
+			if !ok {
+				return
+			}
+			values := t.Float32()
+			vocab := t.Shape[len(t.Shape)-1]
+			for i, at := range positions {
+				p.logits[at] = values[i*vocab : (i+1)*vocab]
+			}
+		}
+		switch at := e.Logits.Positions.(type) {
+		case string:
+			var all []int
+			for i := range p.ids {
+				all = append(all, i)
+			}
+			store(e.Logits.Tensor, all)
+		case []any:
+			var some []int
+			for _, v := range at {
+				some = append(some, int(v.(float64)))
+			}
+			store(e.Logits.Tensor, some)
+		default:
+			store(e.Name+".logits_last", []int{last})
+			store(e.Name, []int{last}) // demo-models
+		}
+		if len(p.ids) == 0 || len(p.greedy) == 0 || len(p.greedy) != len(p.margins) {
+			tb.Fatalf("%s: prompt %q has %d ids, %d greedy and %d margins", c.Golden, e.Name, len(p.ids), len(p.greedy), len(p.margins))
+		}
+		ps = append(ps, p)
+	}
+	return ps
+}
+
+// Open loads the checkpoint at path on a new device.
+func (dev Device) load(tb testing.TB, path string, tokens int) *Runner {
+	tb.Helper()
+	d := dev.Open(tb)
+	tb.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	c, err := checkpoint.Open(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	m, err := registry.Load(c, d)
+	if err := c.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { m.Unload(d) })
+	return NewRunner(tb, d, m, dev.KV, tokens)
+}
+
+// Run holds the device to the stored results of all checkpoints of an architecture.
+func Run(t *testing.T, dev Device, architecture string) {
+	list := Checkpoints(architecture)
+	if len(list) == 0 {
+		t.Fatalf("no checkpoints of %q", architecture)
+	}
+	for _, c := range list {
+		t.Run(c.Name, func(t *testing.T) {
+			ps := c.prompts(t)
+			r := dev.load(t, testdata.Shared(t, c.Path), 12000)
+			m := &measure{device: dev}
+			stored := 0
+			for i, p := range ps {
+				stored += len(p.logits)
+				t.Run(p.name, func(t *testing.T) {
+					r.tb = t
+					r.prompt(m, p, ps, i)
+				})
+			}
+			if stored == 0 {
+				t.Fatal("no stored logits")
+			}
+			m.report(t)
+		})
+	}
+}
+
+// prompt checks one prompt in all the ways to compute it.
+func (r *Runner) prompt(m *measure, p prompt, all []prompt, index int) {
+	t := r.tb.(*testing.T)
+	t.Helper()
+	s := &Sequence{Tokens: p.ids}
+	want := r.Step(Row{s, len(p.ids), true})[0]
+	for at, golden := range p.logits {
+		m.logits(t, fmt.Sprintf("%s, position %d", p.name, at), want[at], golden)
+	}
+
+	// Greedy from there. What each step gave is kept to be compared once more.
+	s.Tokens = append([]int32(nil), p.ids...)
+	last := want[len(want)-1]
+	for i, id := range p.greedy {
+		m.greedy(t, p, i, last)
+		s.Tokens = append(s.Tokens, id)
+		if i < len(p.greedy)-1 {
+			last = r.Step(Row{s, 1, false})[0][0]
+			want = append(want, last)
+		}
+	}
+	computed := s.Tokens[:len(want)]
+	r.Drop(s)
+
+	same := func(how string, from int, got [][]float32) {
+		t.Helper()
+		for i, row := range got {
+			for j, v := range row {
+				if math.Float32bits(v) != math.Float32bits(want[from+i][j]) {
+					t.Fatalf("%s: position %d, logit %d: %v, in one pass %v: not the same bits", how, from+i, j, v, want[from+i][j])
+				}
+			}
+		}
+	}
+	again := &Sequence{Tokens: computed}
+	same("computed again in other blocks", 0, r.Step(Row{again, len(computed), true})[0])
+	r.Drop(again)
+
+	sizes := []int{7, 1}
+	if len(computed) > 150 && os.Getenv("OPENINFER_SOAK") == "" {
+		sizes = []int{7, 64} // token by token takes a pass over the weights for each
+	}
+	for _, size := range sizes {
+		for again.Done < len(computed) {
+			from := again.Done
+			same(fmt.Sprintf("chunks of %d", size), from, r.Step(Row{again, min(size, len(computed)-from), true})[0])
+		}
+		r.Drop(again)
+	}
+
+	// Seven strangers: other prompts at other places of their own, in steps of other sizes.
+	var strangers []*Sequence
+	for i := range 7 {
+		ids := all[(index+1+i)%len(all)].ids
+		strangers = append(strangers, &Sequence{Tokens: append(append([]int32(nil), ids...), all[(index+i)%len(all)].greedy...)})
+	}
+	for again.Done < len(computed) {
+		from := again.Done
+		rows := []Row{{again, min(23, len(computed)-from), true}}
+		for i, o := range strangers {
+			if n := min(1+(from+i*i)%9, len(o.Tokens)-o.Done); n > 0 {
+				row := Row{o, n, i%2 == 0}
+				if i < 3 {
+					rows = append([]Row{row}, rows...)
+				} else {
+					rows = append(rows, row)
+				}
+			}
+		}
+		out := r.Step(rows...)
+		for i, row := range rows {
+			if row.Sequence == again {
+				same("beside seven strangers", from, out[i])
+			}
+		}
+	}
+	r.Drop(again)
+	for _, o := range strangers {
+		r.Drop(o)
+	}
+}

@@ -1,0 +1,49 @@
+// Package registry lists the architectures that can be loaded, and finds the one of a checkpoint.
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
+	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/llama"
+	"github.com/openinfer-go/openinfer/models/qwen3"
+)
+
+// Architectures are all that there are.
+func Architectures() []models.Architecture {
+	return []models.Architecture{llama.Architecture, qwen3.Architecture}
+}
+
+// Find returns the architecture of a checkpoint. One that is not in the list is an error that
+// names it and the list.
+func Find(c *checkpoint.Checkpoint) (models.Architecture, error) {
+	key := "config.json: model_type"
+	if c.Format() == checkpoint.GGUF {
+		key = "metadata general.architecture"
+	}
+	var names []string
+	for _, a := range Architectures() {
+		known := a.HF
+		if c.Format() == checkpoint.GGUF {
+			known = a.GGUF
+		}
+		if slices.Contains(known, c.Architecture()) {
+			return a, nil
+		}
+		names = append(names, a.Name)
+	}
+	return models.Architecture{}, fmt.Errorf("%s: %s %q is not supported (there are %s)", c.Path(), key, c.Architecture(), strings.Join(names, ", "))
+}
+
+// Load loads a checkpoint of any known architecture. The checkpoint may be closed afterwards.
+func Load(c *checkpoint.Checkpoint, d kernels.Device) (models.Model, error) {
+	a, err := Find(c)
+	if err != nil {
+		return nil, err
+	}
+	return a.Load(c, d)
+}
