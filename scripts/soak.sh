@@ -1,0 +1,67 @@
+#!/bin/sh
+# What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
+# the tests, the comparison with llama.cpp. Writes docs/soak.md and docs/bench-cpu.md.
+# SOAK_PARTS picks from "fuzz long bench".
+set -eu
+cd "$(dirname "$0")/.."
+seconds=${FUZZ_SECONDS:-60}
+parts=${SOAK_PARTS:-fuzz long bench}
+log=$(mktemp)
+table=$(mktemp)
+failed=0
+
+row() { # what, seconds, result
+    printf '| %s | %s s | %s |\n' "$1" "$2" "$3" >>"$table"
+    echo "soak: $1: $3 ($2 s)"
+}
+
+run() { # what, command...
+    what=$1
+    shift
+    start=$(date +%s)
+    if "$@" >"$log" 2>&1; then result=pass; else
+        result=FAIL
+        failed=1
+        tail -n 40 "$log"
+    fi
+    case $what in
+    fuzz*) result="$result, $(grep -o 'execs: [0-9]*' "$log" | tail -n 1)" ;;
+    esac
+    row "$what" "$(($(date +%s) - start))" "$result"
+}
+
+for part in $parts; do
+    case $part in
+    fuzz)
+        for pkg in $(go list ./...); do
+            for f in $(go test -list '^Fuzz' "$pkg" 2>/dev/null | grep '^Fuzz' || true); do
+                run "fuzz ${pkg##*openinfer/} $f" go test -run '^$' -fuzz "^$f\$" -fuzztime "${seconds}s" "$pkg"
+            done
+        done
+        ;;
+    long)
+        for pkg in $(go list ./... | grep -v /test/clients); do
+            if grep -lq OPENINFER_SOAK "$(go list -f '{{.Dir}}' "$pkg")"/*_test.go 2>/dev/null; then
+                run "long tests of ${pkg##*openinfer/}" env OPENINFER_SOAK=1 go test -count=1 -timeout 60m "$pkg"
+            fi
+        done
+        ;;
+    bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;
+    *)
+        echo "soak: unknown part $part" >&2
+        exit 2
+        ;;
+    esac
+done
+
+{
+    echo "# Long tests"
+    echo
+    echo "Made by \`make soak\` on $(date -u +%Y-%m-%d) at commit $(git rev-parse --short HEAD), $(nproc) cores; fuzz targets ran ${seconds} s each."
+    echo
+    echo "| what | time | result |"
+    echo "|---|---|---|"
+    cat "$table"
+} >docs/soak.md
+rm -f "$log" "$table"
+exit $failed

@@ -1,0 +1,17 @@
+#!/bin/sh
+# The tests of `make test`: everything under the race detector except what is mostly C, then the
+# real clients against the built binary. Prints where the time went.
+set -eu
+cd "$(dirname "$0")/.."
+export OPENINFER_BIN="$PWD/openinfer"
+
+start=$(date +%s)
+stage() { now=$(date +%s); echo "== $1 (at $((now - start)) s)"; }
+
+stage "pure Go packages, race detector"
+go test -race -timeout 15m $(go list ./... | grep -v -e /kernels/ref -e /kernels/cpu -e /kernels/kerneltest -e /models/ -e /test/clients)
+stage "kernels and models"
+go test -timeout 15m $(go list ./... | grep -e /kernels/ref -e /kernels/cpu -e /kernels/kerneltest -e /models/)
+stage "real clients"
+go test -tags clients -count=1 -timeout 10m ./test/clients/...
+stage "done"
