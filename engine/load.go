@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,12 +32,9 @@ func (e *Engine) load(ctx context.Context) error {
 	ms := make([]planModel, len(e.models))
 	for i, m := range e.models {
 		scratch = max(scratch, m.scratchBytes(e.options.MaxBatchedTokens))
-		dtype, err := e.options.kvType(m.spec.KVCacheDType)
+		dtype, err := kvType(m.spec.KVCacheDType, d.Info().KVTypes)
 		if err != nil {
-			return err
-		}
-		if !slices.Contains(d.Info().KVTypes, dtype) {
-			return fmt.Errorf("model %s: device %s has no KV cache of %v, only %v", m.name(), d.Info().Name, dtype, d.Info().KVTypes)
+			return fmt.Errorf("model %s: %w", m.name(), err)
 		}
 		s := m.impl.Shape()
 		ms[i] = planModel{

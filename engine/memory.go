@@ -19,8 +19,9 @@ const (
 	minCacheTokens = 64       // tokens of context that the pool must hold for each model
 	blockTokens    = 16       // also the grain of the prefix cache
 
-	defaultKVCap   = 4 << 30
-	defaultKVShare = 4 // one in so many free bytes
+	defaultKVCap     = 4 << 30
+	defaultKVUnknown = 1 << 30
+	defaultKVShare   = 4 // one in so many free bytes
 )
 
 // MemoryPlan is what start-up decided about memory; serve prints it.
@@ -78,6 +79,9 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		perSeq := int64(len(m.groups)) * blocks[i]
 		useful += int64(m.maxSeqs) * ceilDiv(int64(context), blockTokens) * perSeq
 		need = max(need, ceilDiv(int64(min(context, minCacheTokens)), blockTokens)*perSeq)
+	}
+	if p.FreeBytes == 0 { // the system does not say: believe what was asked for
+		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, min(useful, defaultKVUnknown))*2
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
 	p.ReserveBytes = max(128<<20, p.FreeBytes/20)

@@ -20,7 +20,7 @@ type Options struct {
 	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
 
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
-	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32" or "fp16"; a ModelSpec may set its own
+	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16" or "bf16"; a ModelSpec may set its own
 	PrefixCache  *bool  // nil: on
 
 	MaxNumSeqs       int // running sequences for each model; 0: 64
@@ -118,25 +118,29 @@ func (o Options) withDefaults() (Options, error) {
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType
 		}
-		if _, err := o.kvType(m.KVCacheDType); err != nil {
+		if _, err := kvType(m.KVCacheDType, []kernels.DType{kernels.F32, kernels.F16, kernels.BF16}); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 	}
 	return o, nil
 }
 
-// kvType reads the name of a KV cache type.
-func (o Options) kvType(name string) (kernels.DType, error) {
+// kvType reads the name of a KV cache type; known are the device's, the one it is best at first.
+func kvType(name string, known []kernels.DType) (kernels.DType, error) {
+	t := kernels.F32
 	switch name {
 	case "", "auto":
-		if o.Exact || o.Device == "ref" {
-			return kernels.F32, nil
-		}
-		return kernels.F16, nil
+		return known[0], nil
 	case "float32":
-		return kernels.F32, nil
 	case "fp16", "float16":
-		return kernels.F16, nil
+		t = kernels.F16
+	case "bf16", "bfloat16":
+		t = kernels.BF16
+	default:
+		return 0, fmt.Errorf("KV cache type %q: want auto, float32, fp16 or bf16", name)
 	}
-	return 0, fmt.Errorf("KV cache type %q: want auto, float32 or fp16", name)
+	if !slices.Contains(known, t) {
+		return 0, fmt.Errorf("KV cache type %q: the device has %v", name, known)
+	}
+	return t, nil
 }
