@@ -6,6 +6,12 @@
 // text and recursion are bounded. The package does not tokenize; it says which parts of a prompt
 // may hold control tokens (Segment).
 //
+// Refused by name although the reference may render it: templates over 512 KiB, nested deeper than
+// 60 statements or 120 operations; integers past 64 bits; dict keys that are not strings; printing
+// functions, ranges and generators; the names self and lipsum; filters that only web pages use
+// (truncate, urlize, xmlattr and the like); includes and imports; break within a with, set or
+// filter body; filtered loops over three names.
+//
 // Invariant: text that came with a request never becomes a control token that the template did
 // not write, and joined segments are the prompt's text.
 package chat
