@@ -270,7 +270,7 @@ func (t *Tokenizer) known(id int32) bool {
 func (t *Tokenizer) isFallback(id int32) bool { return t.fallbackByID[id] }
 
 // maxTokens bounds ids: a table is made up to the largest.
-const maxTokens = 1 << 22
+const maxTokens = 1 << 20
 
 // setToken records the text of an id.
 func (t *Tokenizer) setToken(id int64, token string) error {

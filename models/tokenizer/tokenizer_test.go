@@ -163,6 +163,28 @@ func TestModelFolders(t *testing.T) {
 		}
 		compared += g.check(t, loadFile(t, file), file)
 	}
+	for _, name := range []string{"demo-bard", "demo-tales"} {
+		data, err := os.ReadFile(testdata.Shared(t, "demo-models/golden", name, "golden.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var g struct {
+			Prompts []struct {
+				Text   string  `json:"text"`
+				Tokens []int32 `json:"tokens"`
+			} `json:"prompts"`
+		}
+		if err := json.Unmarshal(data, &g); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tok := loadFile(t, testdata.Shared(t, "demo-models", name, "tokenizer.json"))
+		for _, p := range g.Prompts {
+			compared++
+			if got := tok.Encode(p.Text, Options{}); !slices.Equal(got, p.Tokens) {
+				t.Errorf("%s: %q\n got %v\nwant %v", name, p.Text, got, p.Tokens)
+			}
+		}
+	}
 	if compared < 10 {
 		t.Fatalf("only %d texts were compared", compared)
 	}
