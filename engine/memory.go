@@ -12,15 +12,16 @@ import (
 // device already when it is made, so the budget is what is left of them, never a guess.
 
 const (
-	minPageBytes  = 256 << 10
-	maxPageBytes  = 16 << 20
-	pageStep      = 64 << 10 // page sizes are multiples of this
-	minPages      = 256      // wanted, so that models share the pool finely
-	minCacheBytes = 64       // tokens of context that the pool must hold for each model
-	blockTokens   = 16       // also the grain of the prefix cache
+	minPageBytes   = 256 << 10
+	maxPageBytes   = 16 << 20
+	pageStep       = 64 << 10 // page sizes are multiples of this
+	minPages       = 256      // wanted, so that models share the pool finely
+	minCacheTokens = 64       // tokens of context that the pool must hold for each model
+	blockTokens    = 16       // also the grain of the prefix cache
 
-	defaultKVCap   = 4 << 30
-	defaultKVShare = 4 // one in so many free bytes
+	defaultKVCap     = 4 << 30
+	defaultKVUnknown = 1 << 30
+	defaultKVShare   = 4 // one in so many free bytes
 )
 
 // MemoryPlan is what start-up decided about memory; serve prints it.
@@ -31,7 +32,7 @@ type MemoryPlan struct {
 	ScratchBytes int64  // one buffer, for the largest step of any model
 	KVBytes      int64  // Pages * PageBytes
 	PageBytes    int64
-	Pages        int
+	Pages        int   // page 0 is padding and holds nothing
 	ReserveBytes int64 // left to everything else
 	Models       []ModelPlan
 }
@@ -77,7 +78,10 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		context := m.context()
 		perSeq := int64(len(m.groups)) * blocks[i]
 		useful += int64(m.maxSeqs) * ceilDiv(int64(context), blockTokens) * perSeq
-		need = max(need, ceilDiv(int64(min(context, minCacheBytes)), blockTokens)*perSeq)
+		need = max(need, ceilDiv(int64(min(context, minCacheTokens)), blockTokens)*perSeq)
+	}
+	if p.FreeBytes == 0 { // the system does not say: believe what was asked for
+		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, min(useful, defaultKVUnknown))*2
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
 	p.ReserveBytes = max(128<<20, p.FreeBytes/20)
@@ -108,13 +112,13 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 			l.BlocksPerPage, l.PageBytes = mp.BlocksPerPage, p.PageBytes
 			mp.layouts = append(mp.layouts, l)
 		}
-		mp.CacheTokens = p.Pages * mp.BlocksPerPage / len(m.groups) * blockTokens
+		mp.CacheTokens = (p.Pages - 1) * mp.BlocksPerPage / len(m.groups) * blockTokens
 		mp.MaxModelLen = min(m.context(), mp.CacheTokens)
 		if m.maxModelLen > 0 && mp.MaxModelLen < m.context() {
 			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
 				m.name, m.context(), bytesText(int64(m.context())*mp.TokenBytes), bytesText(p.KVBytes), mp.CacheTokens)
 		}
-		if mp.MaxModelLen < min(m.context(), minCacheBytes) {
+		if mp.MaxModelLen < min(m.context(), minCacheTokens) {
 			return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need+p.PageBytes, left))
 		}
 		p.Models = append(p.Models, mp)

@@ -1,6 +1,15 @@
 package engine
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/demo"
+)
 
 // Options say what an Engine serves and with how much. The zero value of a field is its default.
 type Options struct {
@@ -11,7 +20,7 @@ type Options struct {
 	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
 
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
-	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32" or "fp16"; a ModelSpec may set its own
+	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16" or "bf16"; a ModelSpec may set its own
 	PrefixCache  *bool  // nil: on
 
 	MaxNumSeqs       int // running sequences for each model; 0: 64
@@ -23,6 +32,11 @@ type Options struct {
 	HeartbeatLimit time.Duration // 0: 30 s
 	// Progress, when not nil, is told what start-up is doing.
 	Progress func(string)
+	Log      *slog.Logger // nil: slog.Default()
+
+	// Seams for tests: what stands between the loop and the device, and another loader.
+	wrap      func(kernels.Device) kernels.Device
+	loadModel func(kernels.Device, *model) error
 }
 
 // ModelSpec names a model and where its checkpoint is.
@@ -33,4 +47,100 @@ type ModelSpec struct {
 	MaxModelLen  int
 	MaxNumSeqs   int
 	KVCacheDType string
+}
+
+// withDefaults checks o and fills in what was left out.
+func (o Options) withDefaults() (Options, error) {
+	if len(o.Models) == 0 {
+		return o, errors.New("engine: no models")
+	}
+	o.Models = slices.Clone(o.Models)
+	if o.Device == "" {
+		o.Device = "auto"
+	}
+	if !slices.Contains(Devices(), o.Device) && o.Device != "auto" {
+		return o, fmt.Errorf("engine: device %q: want auto or one of %q", o.Device, Devices())
+	}
+	limits := []struct {
+		name  string
+		value *int
+		set   int
+	}{
+		{"threads", &o.Threads, 0},
+		{"max number of sequences", &o.MaxNumSeqs, 64},
+		{"max batched tokens", &o.MaxBatchedTokens, 512},
+		{"max waiting", &o.MaxWaiting, 256},
+		{"max waiting in all", &o.MaxWaitingTotal, 1024},
+	}
+	for _, l := range limits {
+		if *l.value < 0 {
+			return o, fmt.Errorf("engine: %s: %d is negative", l.name, *l.value)
+		}
+		if *l.value == 0 {
+			*l.value = l.set
+		}
+	}
+	if o.KVMemory < 0 {
+		return o, fmt.Errorf("engine: KV memory: %d is negative", o.KVMemory)
+	}
+	if o.HeartbeatLimit == 0 {
+		o.HeartbeatLimit = 30 * time.Second
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.loadModel == nil {
+		o.loadModel = loadCheckpoint
+	}
+	seen := map[string]bool{}
+	for i := range o.Models {
+		m := &o.Models[i]
+		if m.Name == "" {
+			return o, fmt.Errorf("engine: model %d of %d has no name", i+1, len(o.Models))
+		}
+		if seen[m.Name] {
+			return o, fmt.Errorf("engine: model %s is named twice", m.Name)
+		}
+		seen[m.Name] = true
+		if _, ok := demo.Open(m.Name); m.Path == "" && !ok {
+			return o, fmt.Errorf("engine: model %s: no embedded model of that name (there are %q); give its path",
+				m.Name, demo.Names())
+		}
+		if m.MaxModelLen < 0 || m.MaxNumSeqs < 0 {
+			return o, fmt.Errorf("engine: model %s: negative max model length %d or number of sequences %d", m.Name, m.MaxModelLen, m.MaxNumSeqs)
+		}
+		if m.MaxNumSeqs == 0 {
+			m.MaxNumSeqs = o.MaxNumSeqs
+		}
+		if m.KVCacheDType == "" {
+			m.KVCacheDType = o.KVCacheDType
+		}
+		if _, err := kvType(m.KVCacheDType, []kernels.DType{kernels.F32, kernels.F16, kernels.BF16}); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
+		}
+	}
+	return o, nil
+}
+
+// kvType reads the name of a KV cache type; known are the device's, the one it is best at first.
+func kvType(name string, known []kernels.DType) (kernels.DType, error) {
+	t := kernels.F32
+	switch name {
+	case "", "auto":
+		return known[0], nil
+	case "float32":
+	case "fp16", "float16":
+		t = kernels.F16
+	case "bf16", "bfloat16":
+		t = kernels.BF16
+	default:
+		return 0, fmt.Errorf("KV cache type %q: want auto, float32, fp16 or bf16", name)
+	}
+	if !slices.Contains(known, t) {
+		return 0, fmt.Errorf("KV cache type %q: the device has %v", name, known)
+	}
+	return t, nil
 }

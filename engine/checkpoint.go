@@ -1,0 +1,124 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/chat"
+	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/registry"
+	"github.com/openinfer-go/openinfer/models/tokenizer"
+)
+
+// loadCheckpoint reads m's checkpoint: weights onto the device, tokenizer, chat template, end
+// tokens and sampling defaults. The file is not needed afterwards and is unmapped.
+func loadCheckpoint(d kernels.Device, m *model) (err error) {
+	c, err := openCheckpoint(m.spec)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if cerr := c.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	tok, err := loadTokenizer(c)
+	if err != nil {
+		return err
+	}
+	m.tok = tok
+	if m.impl, err = registry.Load(c, d); err != nil {
+		return err
+	}
+	shape := m.impl.Shape()
+	m.maxPosition, m.padded = shape.MaxPosition, shape.Vocab
+	m.vocab = min(shape.Vocab, tok.Size())
+	m.ends = endTokens(c, tok, m.vocab)
+	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
+	m.info.Defaults = samplingDefaults(c.Generation())
+	m.chat, m.chatErr = loadChat(c, tok)
+	m.info.HasChat = m.chat != nil
+	return nil
+}
+
+// loadChat compiles the checkpoint's chat template. A model whose template is missing or cannot be
+// read serves completions all the same, and a chat is told why it is refused.
+func loadChat(c *checkpoint.Checkpoint, tok *tokenizer.Tokenizer) (*chat.Template, error) {
+	source, ok := c.ChatTemplate()
+	if !ok {
+		return nil, chat.ErrNoTemplate
+	}
+	tokens := chat.Tokens{Named: c.SpecialTokens().Named}
+	for _, t := range tok.AddedTokens() {
+		if t.Special {
+			tokens.Special = append(tokens.Special, t.Content)
+		} else {
+			tokens.Added = append(tokens.Added, t.Content)
+		}
+	}
+	return chat.Compile(source, tokens)
+}
+
+func openCheckpoint(spec ModelSpec) (*checkpoint.Checkpoint, error) {
+	if spec.Path != "" {
+		return checkpoint.Open(spec.Path)
+	}
+	files, ok := demo.Open(spec.Name)
+	if !ok {
+		return nil, fmt.Errorf("no embedded model of that name, there are %q", demo.Names())
+	}
+	return checkpoint.OpenFS(files, ".")
+}
+
+func loadTokenizer(c *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
+	if data := c.TokenizerJSON(); data != nil {
+		return tokenizer.FromJSON(data)
+	}
+	v, err := c.Vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.FromGGUF(tokenizer.GGUFVocab{
+		Model: v.Model, Pre: v.Pre, Tokens: v.Tokens, Scores: v.Scores, Types: v.Types, Merges: v.Merges,
+		BOS: v.BOS, EOS: v.EOS, UNK: v.Unknown, PAD: v.Padding, EOT: v.EOT, EOM: v.EOM,
+		AddBOS: v.AddBOS, AddEOS: v.AddEOS, AddSpacePrefix: v.AddSpacePrefix,
+	})
+}
+
+// endTokens is every id that ends an answer: what config, generation_config or the GGUF file name,
+// and the tokenizer's own end-of-sequence token.
+func endTokens(c *checkpoint.Checkpoint, tok *tokenizer.Tokenizer, vocab int) []int32 {
+	ids := slices.Clone(c.EOS())
+	if text := c.SpecialTokens().EOS; text != "" {
+		if id, ok := tok.ID(text); ok {
+			ids = append(ids, id)
+		}
+	}
+	ids = append(ids, tok.EOS(), tok.EOT(), tok.EOM())
+	ids = slices.DeleteFunc(ids, func(id int32) bool { return id < 0 || int(id) >= vocab })
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// samplingDefaults are the checkpoint's own where they are in range, else OpenAI's.
+func samplingDefaults(g checkpoint.Generation) SamplingParams {
+	p := SamplingParams{Temperature: 1, TopP: 1, RepetitionPenalty: 1}
+	within := func(v *float64, low, high float64, into *float32) {
+		if v != nil && *v >= low && *v <= high {
+			*into = float32(*v)
+		}
+	}
+	if g.DoSample != nil && !*g.DoSample && g.Temperature == nil {
+		p.Temperature = 0
+	}
+	within(g.Temperature, 0, 2, &p.Temperature)
+	within(g.TopP, 1e-6, 1, &p.TopP)
+	within(g.MinP, 0, 1, &p.MinP)
+	within(g.RepetitionPenalty, 1e-3, 1e3, &p.RepetitionPenalty)
+	if g.TopK != nil && *g.TopK > 0 {
+		p.TopK = *g.TopK
+	}
+	return p
+}

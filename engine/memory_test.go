@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
+)
+
+func planned(name string, weights int64, layers, heads, dim, context int) planModel {
+	return planModel{
+		name: name, weightBytes: weights, dtype: kernels.F16, maxPosition: context, maxSeqs: 64,
+		groups: []models.CacheGroup{{Layers: layers, Heads: heads, KDim: dim, VDim: dim}},
+	}
+}
+
+// shapes: 2 KiB, 1.5 KiB, 22.5 KiB, 32 KiB and 200 KiB a token.
+var planShapes = []planModel{
+	planned("demo-tales", 3<<20, 4, 2, 64, 1024),
+	planned("demo-bard", 3<<20, 3, 4, 32, 1024),
+	planned("smollm2", 100<<20, 30, 3, 64, 2048),
+	planned("wide", 800<<20, 16, 8, 64, 131072),
+	planned("phi", 8<<30, 40, 10, 128, 16384),
+}
+
+func TestMemoryPlanKeepsItsPromises(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	refused := 0
+	for range 3000 {
+		var ms []planModel
+		for _, m := range planShapes {
+			if r.IntN(2) == 0 {
+				ms = append(ms, m)
+			}
+		}
+		if len(ms) == 0 {
+			continue
+		}
+		free := int64(1) << (24 + r.IntN(13))
+		kv := int64(0)
+		if r.IntN(2) == 0 {
+			kv = int64(1) << (16 + r.IntN(20))
+		}
+		scratch := int64(r.IntN(200 << 20))
+		p, err := planMemory(kernels.Info{MemoryBytes: free}, ms, scratch, kv)
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), "iB") {
+				t.Errorf("a refusal without numbers: %v", err)
+			}
+			continue
+		}
+		if p.KVBytes <= 0 || p.ReserveBytes < 0 || p.WeightBytes+p.ScratchBytes+p.KVBytes+p.ReserveBytes != p.FreeBytes {
+			t.Errorf("the parts do not make the whole: %+v", p)
+		}
+		if kv > 0 && p.KVBytes > kv || kv == 0 && p.KVBytes > defaultKVCap {
+			t.Errorf("%d bytes of KV cache, %d asked for", p.KVBytes, kv)
+		}
+		if p.PageBytes > maxPageBytes || int64(p.Pages)*p.PageBytes != p.KVBytes {
+			t.Errorf("%d pages of %d bytes", p.Pages, p.PageBytes)
+		}
+		for i, m := range p.Models {
+			if m.BlockBytes*int64(m.BlocksPerPage) > p.PageBytes || m.BlocksPerPage < 1 {
+				t.Errorf("%s: %d blocks of %d in a page of %d", m.Name, m.BlocksPerPage, m.BlockBytes, p.PageBytes)
+			}
+			if m.BlockBytes < m.TokenBytes*int64(m.BlockTokens) {
+				t.Errorf("%s: %d tokens of %d bytes in a block of %d", m.Name, m.BlockTokens, m.TokenBytes, m.BlockBytes)
+			}
+			if m.MaxModelLen < minCacheTokens || m.MaxModelLen > ms[i].maxPosition || m.MaxModelLen > m.CacheTokens {
+				t.Errorf("%s: context %d of %d, cache %d", m.Name, m.MaxModelLen, ms[i].maxPosition, m.CacheTokens)
+			}
+			lost := float64(p.PageBytes%m.BlockBytes) / float64(p.PageBytes)
+			if p.KVBytes > 2<<30 && lost > 0.1 {
+				t.Errorf("%s loses %.0f %% of a page of %d", m.Name, lost*100, p.PageBytes)
+			}
+		}
+		if p.KVBytes > 1<<30 && p.Pages < minPages {
+			t.Errorf("%d pages in %d bytes", p.Pages, p.KVBytes)
+		}
+	}
+	if refused == 0 || refused > 2500 {
+		t.Errorf("%d of 3000 refused", refused)
+	}
+}
+
+func TestMemoryRefusalSaysWhatWouldFit(t *testing.T) {
+	ms := planShapes[4:]
+	_, err := planMemory(kernels.Info{MemoryBytes: 9 << 30}, ms, 100<<20, 2<<30)
+	if err == nil || !strings.Contains(err.Error(), "2.00 GiB") || !strings.Contains(err.Error(), "would fit") {
+		t.Errorf("%v", err)
+	}
+	_, err = planMemory(kernels.Info{MemoryBytes: 4 << 30}, ms, 100<<20, 0)
+	if err == nil || !strings.Contains(err.Error(), "phi 8.00 GiB") {
+		t.Errorf("%v", err)
+	}
+	long := planShapes[3]
+	long.maxModelLen = 131072
+	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 1<<20, 1<<30)
+	if err == nil || !strings.Contains(err.Error(), "131072") {
+		t.Errorf("a context that the pool cannot hold: %v", err)
+	}
+}
+
+func TestDefaultCacheLeavesALaptopUsable(t *testing.T) {
+	p, err := planMemory(kernels.Info{MemoryBytes: 8 << 30}, planShapes[:2], 10<<20, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// 64 sequences of 1,024 tokens of both demo models are 224 MiB
+	if p.KVBytes > 225<<20 || p.KVBytes < 215<<20 {
+		t.Errorf("the demo models can use 224 MiB of cache, the plan has %d", p.KVBytes)
+	}
+	if p.Pages < minPages {
+		t.Errorf("%d pages", p.Pages)
+	}
+}

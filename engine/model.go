@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
+	"github.com/openinfer-go/openinfer/models/chat"
+	"github.com/openinfer-go/openinfer/models/tokenizer"
+)
+
+// model is one served model. All but ready and count is set by Load and constant after.
+type model struct {
+	index int
+	spec  ModelSpec
+	ready atomic.Bool
+
+	info    ModelInfo
+	impl    models.Model
+	tok     vocabulary
+	chat    *chat.Template
+	chatErr error   // why chat is nil
+	ends    []int32 // sorted
+	vocab   int     // ids that exist; rows of the output layer beyond are padding
+	layouts []kernels.CacheLayout
+	padded  int // rows of the output layer
+	// maxPosition is the context that the checkpoint states.
+	maxPosition int
+
+	count counters // the loop's
+}
+
+// vocabulary is what the engine needs of a tokenizer.
+type vocabulary interface {
+	Encode(text string, o tokenizer.Options) []int32
+	EncodeSegments(segs []tokenizer.Segment, o tokenizer.Options) []int32
+	Decode(ids []int32, skipSpecial bool) string
+	TokenBytes(id int32) []byte
+	IsSpecial(id int32) bool
+	Size() int
+}
+
+func (m *model) name() string { return m.spec.Name }
+
+func (m *model) isEnd(id int32) bool {
+	_, found := slices.BinarySearch(m.ends, id)
+	return found
+}
+
+func (m *model) describe() ModelInfo {
+	if m.ready.Load() {
+		info := m.info
+		info.Ready = true
+		return info
+	}
+	return ModelInfo{Name: m.info.Name, Path: m.info.Path, Created: m.info.Created}
+}
+
+// Scratch holds a tile of logits and then what the model carves for itself.
+
+func (m *model) logitsBytes() int64 { return align(int64(headTile)*int64(m.padded)*4, 64) }
+
+func (m *model) scratchBytes(tokens int) int64 {
+	return m.logitsBytes() + align(m.impl.ScratchBytes(tokens, headTile), 64)
+}
+
+func (m *model) logits(a arena) kernels.Tensor {
+	return kernels.Tensor{
+		Buf: a.scratch.Slice(0, int64(headTile)*int64(m.padded)*4), DType: kernels.F32,
+		Rows: headTile, Cols: m.padded, Stride: m.padded,
+	}
+}
+
+func (m *model) modelScratch(a arena) kernels.Buffer {
+	return a.scratch.Slice(m.logitsBytes(), a.scratch.Len-m.logitsBytes())
+}

@@ -1,0 +1,91 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/openinfer-go/openinfer/models/chat"
+	"github.com/openinfer-go/openinfer/models/tokenizer"
+)
+
+// Tokenize turns text into token ids; control tokens written in text are honoured. addSpecial adds
+// what the tokenizer adds around a text (begin of text).
+func (e *Engine) Tokenize(model, text string, addSpecial bool) ([]int32, error) {
+	m, err := e.ready(model)
+	if err != nil {
+		return nil, err
+	}
+	return m.tok.Encode(text, tokenizer.Options{AddSpecial: addSpecial}), nil
+}
+
+// Detokenize turns ids into text, special tokens included. Invalid UTF-8 becomes U+FFFD.
+func (e *Engine) Detokenize(model string, ids []int32) (string, error) {
+	m, err := e.ready(model)
+	if err != nil {
+		return "", err
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= m.info.Vocab {
+			return "", &InvalidError{"tokens", fmt.Sprintf("tokens[%d]: id %d is not in the vocabulary of %s, [0, %d)", i, id, model, m.info.Vocab)}
+		}
+	}
+	return m.tok.Decode(ids, false), nil
+}
+
+// TokenText returns what a token stands for: as text, in which parts of characters are U+FFFD, and
+// its exact bytes, which must not be modified.
+func (e *Engine) TokenText(model string, id int32) (string, []byte, error) {
+	m, err := e.ready(model)
+	if err != nil {
+		return "", nil, err
+	}
+	if id < 0 || int(id) >= m.info.Vocab {
+		return "", nil, &InvalidError{"tokens", fmt.Sprintf("id %d is not in the vocabulary of %s, [0, %d)", id, model, m.info.Vocab)}
+	}
+	b := m.tok.TokenBytes(id)
+	return strings.ToValidUTF8(string(b), "\uFFFD"), b, nil
+}
+
+// RenderChat renders a conversation by the model's own template and turns it into ids. Text from
+// messages never becomes a control token, and nothing is added around what the template wrote: a
+// begin-of-text token is there when the template put it there. What is wrong with a conversation is
+// an InvalidError on "messages" (or an element of it, or "chat_template_kwargs"), and so is a model
+// without a template.
+func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int32, err error) {
+	m, err := e.ready(model)
+	if err != nil {
+		return "", nil, err
+	}
+	if m.chat == nil {
+		return "", nil, &InvalidError{"messages", m.chatErr.Error()}
+	}
+	messages, err := chat.ParseMessages(p.Messages)
+	if err != nil {
+		return "", nil, chatError("messages", err)
+	}
+	kwargs, err := chat.ParseObject(p.Kwargs)
+	if err != nil {
+		return "", nil, chatError("chat_template_kwargs", err)
+	}
+	prompt, err := m.chat.Render(messages, chat.Options{
+		AddGenerationPrompt: p.AddGenerationPrompt, ContinueFinalMessage: p.ContinueFinal, Kwargs: kwargs,
+	})
+	if err != nil {
+		return "", nil, chatError("messages", err)
+	}
+	segments := make([]tokenizer.Segment, len(prompt.Segments))
+	for i, s := range prompt.Segments {
+		segments[i] = tokenizer.Segment(s)
+	}
+	return prompt.Text, m.tok.EncodeSegments(segments, tokenizer.Options{}), nil
+}
+
+// chatError is an error of the chat package as the caller's fault.
+func chatError(field string, err error) error {
+	var e *chat.Error
+	if errors.As(err, &e) {
+		return &InvalidError{e.Field, e.Message}
+	}
+	return &InvalidError{field, err.Error()}
+}

@@ -1,0 +1,176 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
+	"github.com/openinfer-go/openinfer/sched"
+)
+
+// headTile is how many rows of logits there are at a time: a row of a vocabulary of 150,000 is
+// 600 KB, so a prompt's worth of them would be gigabytes.
+const headTile = 64
+
+// step turns a plan (sequences, tokens, blocks) into arrays, runs the model over them and gives
+// the drawn tokens back to their sequences. Its arrays are reused: a step makes no garbage but
+// events. One step runs at a time, so there is one of these and one scratch buffer.
+type step struct {
+	ids, positions, starts, contexts []int32
+	groups                           []models.GroupBatch
+	slots, tables                    [][]int32 // by group
+	batch                            models.Batch
+
+	heads   []head // rows of logits wanted
+	rows    []int32
+	params  []kernels.SampleParams
+	sampled []kernels.Sampled
+
+	out    sched.Output
+	tokens []int32 // behind out.Tokens
+}
+
+// head is one row of logits: what it is for.
+type head struct {
+	row    int // of the plan
+	hidden int32
+	score  int // the prompt's position that is scored; 0: a token is drawn
+}
+
+// arena is the memory of steps and cache: scratch and the shared pages.
+type arena struct {
+	buffer  kernels.Buffer // both
+	scratch kernels.Buffer
+	pages   kernels.Buffer
+}
+
+// run executes plan and leaves the drawn tokens in st.sampled.
+func (st *step) run(d kernels.Device, a arena, m *model, plan *sched.Plan, now time.Time) error {
+	st.build(a, m, plan, now)
+	d.Begin()
+	b := &st.batch
+	b.TokenIDs = d.Upload(kernels.Ints{Host: st.ids})
+	b.Positions = d.Upload(kernels.Ints{Host: st.positions})
+	b.Ragged.Starts = d.Upload(kernels.Ints{Host: st.starts})
+	b.Ragged.Contexts = d.Upload(kernels.Ints{Host: st.contexts})
+	for g := range st.groups {
+		st.groups[g].Slots = d.Upload(kernels.Ints{Host: st.slots[g]})
+		st.groups[g].Tables = d.Upload(kernels.Ints{Host: st.tables[g]})
+	}
+	b.Groups = st.groups
+	logits := m.logits(a)
+	hidden := m.impl.Forward(d, b, m.modelScratch(a))
+	st.sampled = resize(st.sampled, len(st.heads))
+	for from := 0; from < len(st.heads); from += headTile {
+		to := min(from+headTile, len(st.heads))
+		tile := logits.RowRange(0, to-from)
+		m.impl.Head(d, tile, hidden, d.Upload(kernels.Ints{Host: st.rows[from:to]}), m.modelScratch(a))
+		d.Sample(st.sampled[from:to], tile, m.vocab, st.params[from:to])
+	}
+	return d.End()
+}
+
+// build fills the arrays.
+func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
+	st.ids, st.positions = st.ids[:0], st.positions[:0]
+	st.starts, st.contexts = append(st.starts[:0], 0), st.contexts[:0]
+	st.heads, st.rows, st.params = st.heads[:0], st.rows[:0], st.params[:0]
+	for i := range plan.Rows {
+		row := &plan.Rows[i]
+		s := row.Seq.User.(*sequence)
+		s.starting(row.Seq, now)
+		first := int32(len(st.ids)) - int32(row.Start) // hidden row of position 0
+		for pos := row.Start; pos < row.Start+row.N; pos++ {
+			id, known := row.Token(pos)
+			if !known {
+				panic(fmt.Sprintf("engine: token %d of a row is not known yet", pos))
+			}
+			st.ids = append(st.ids, id)
+			st.positions = append(st.positions, int32(pos))
+		}
+		st.starts = append(st.starts, int32(len(st.ids)))
+		st.contexts = append(st.contexts, int32(row.Start+row.N))
+		prompt := s.request.Prompt
+		for pos := row.LogitsFrom; pos < row.LogitsTo; pos++ {
+			if pos+1 < len(prompt) { // logits at pos are about the token after
+				st.want(head{row: i, hidden: first + int32(pos), score: pos + 1}, s.given(prompt[pos+1]))
+			}
+		}
+		if row.Samples > 0 {
+			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, s.sampling(row.Seq.Sampled()))
+		}
+	}
+	st.groups = resize(st.groups, len(m.layouts))
+	st.slots, st.tables = resize(st.slots, len(m.layouts)), resize(st.tables, len(m.layouts))
+	for g := range m.layouts {
+		st.buildGroup(a, m, plan, g)
+	}
+}
+
+func (st *step) want(h head, p kernels.SampleParams) {
+	st.heads, st.rows, st.params = append(st.heads, h), append(st.rows, h.hidden), append(st.params, p)
+}
+
+// buildGroup fills the slots and block tables of one cache group.
+func (st *step) buildGroup(a arena, m *model, plan *sched.Plan, g int) {
+	layout := &m.layouts[g]
+	per := layout.BlockTokens
+	stride := 1
+	for _, c := range st.contexts {
+		stride = max(stride, (int(c)+per-1)/per)
+	}
+	slots, tables := st.slots[g][:0], resize(st.tables[g], stride*len(plan.Rows))
+	for i := range plan.Rows {
+		row := &plan.Rows[i]
+		blocks := row.Seq.Blocks().Blocks(g)
+		table := tables[i*stride : (i+1)*stride]
+		clear(table)
+		for j := range min(len(blocks), stride) {
+			table[j] = int32(blocks[j])
+		}
+		for pos := row.Start; pos < row.Start+row.N; pos++ {
+			slots = append(slots, table[pos/per]*int32(per)+int32(pos%per))
+		}
+	}
+	st.slots[g], st.tables[g] = slots, tables
+	st.groups[g] = models.GroupBatch{Pages: a.pages, Layout: layout, Stride: stride}
+}
+
+// collect takes the drawn tokens into their sequences, which decides where text ends, and
+// returns what the scheduler needs to know.
+func (st *step) collect(plan *sched.Plan, now time.Time) sched.Output {
+	n := len(plan.Rows)
+	st.tokens = resize(st.tokens, n)
+	st.out.Tokens, st.out.Stop, st.out.Errs = resize(st.out.Tokens, n), resize(st.out.Stop, n), resize(st.out.Errs, n)
+	clear(st.out.Tokens)
+	clear(st.out.Stop)
+	clear(st.out.Errs)
+	for i, h := range st.heads {
+		s := plan.Rows[h.row].Seq.User.(*sequence)
+		out := &st.sampled[i]
+		switch {
+		case plan.Void(h.row) || st.out.Errs[h.row] != nil:
+		case out.NaN:
+			st.out.Errs[h.row] = fmt.Errorf("%w: the logits at token %d are not numbers", ErrStep, st.contexts[h.row])
+		case h.score > 0:
+			s.scored(h.score, *out)
+		default:
+			s.push(*out, now)
+			st.tokens[h.row] = out.ID
+			st.out.Tokens[h.row] = st.tokens[h.row : h.row+1]
+			if s.next.Finish == FinishStop {
+				st.out.Stop[h.row] = 1
+			}
+		}
+	}
+	return st.out
+}
+
+// resize returns s with n elements; what they hold is unspecified.
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return append(s[:cap(s)], make([]T, n-cap(s))...)
+	}
+	return s[:n]
+}

@@ -1,0 +1,137 @@
+package kvcache
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+)
+
+// hash names what a full block holds: SHA-256 over the hash of the block before it, or the root
+// of identity and group, and its tokens. Nobody can make two prompts that collide, so equal
+// hashes need no second look at the tokens, and a prompt without the salt finds nothing.
+type hash [sha256.Size]byte
+
+// root starts the chain of one cache group.
+func (c *Cache) root(id Identity, group int) hash {
+	h := sha256.New()
+	var n [8]byte
+	for _, s := range []string{c.cfg.Model, id.Adapter, id.Regime, id.Salt} {
+		binary.LittleEndian.PutUint64(n[:], uint64(len(s))) // so that no two lists read the same
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	binary.LittleEndian.PutUint64(n[:], uint64(group))
+	h.Write(n[:])
+	return hash(h.Sum(nil))
+}
+
+// chainTo returns the hash of group g's block i, whose tokens are known.
+func (c *Cache) chainTo(t *BlockTable, g, i int, tokens []int32) hash {
+	gt, size := &t.groups[g], c.cfg.Groups[g].BlockTokens
+	for j := len(gt.chain); j <= i; j++ {
+		parent := &gt.root
+		if j > 0 {
+			parent = &gt.chain[j-1]
+		}
+		c.buf = append(c.buf[:0], parent[:]...)
+		for _, id := range tokens[j*size : (j+1)*size] {
+			c.buf = binary.LittleEndian.AppendUint32(c.buf, uint32(id))
+		}
+		gt.chain = append(gt.chain, sha256.Sum256(c.buf))
+	}
+	return gt.chain[i]
+}
+
+// find returns the block that holds what group g's block i of tokens would hold.
+func (c *Cache) find(t *BlockTable, g, i int, tokens []int32) (BlockID, bool) {
+	id, ok := c.index[c.chainTo(t, g, i, tokens)]
+	return id, ok
+}
+
+// Match fills an empty table with blocks that hold the leading tokens and returns how many these
+// are: the most that every group can continue from, but never the last token, since something
+// must be computed to sample from.
+func (c *Cache) Match(t *BlockTable, tokens []int32) int {
+	if t.tokens != 0 || len(t.groups[0].blocks) != 0 {
+		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
+	}
+	n := (len(tokens) - 1) / c.step * c.step
+	if c.cfg.NoPrefixCache || n <= 0 || len(c.index) == 0 {
+		return 0
+	}
+	for g, cfg := range c.cfg.Groups { // an unbroken run from the start
+		if cfg.Kind != Full {
+			continue
+		}
+		for i := 0; i < n/cfg.BlockTokens; i++ {
+			if _, ok := c.find(t, g, i, tokens); !ok {
+				n = i * cfg.BlockTokens / c.step * c.step
+			}
+		}
+	}
+	for again := true; again && n > 0; { // all that a window sees from n
+		again = false
+		for g, cfg := range c.cfg.Groups {
+			if cfg.Kind == Full {
+				continue
+			}
+			for i := n/cfg.BlockTokens - 1; i >= firstSeen(cfg, n); i-- {
+				if _, ok := c.find(t, g, i, tokens); !ok {
+					n = i * cfg.BlockTokens / c.step * c.step
+					again = true
+				}
+			}
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	c.tables[t] = struct{}{}
+	t.tokens = n
+	for g, cfg := range c.cfg.Groups {
+		gt := &t.groups[g]
+		gt.first = firstSeen(cfg, n)
+		gt.sealed = n / cfg.BlockTokens
+		for i := range gt.sealed {
+			id := Padding
+			if i >= gt.first {
+				id, _ = c.find(t, g, i, tokens)
+				c.ref(id)
+			}
+			gt.blocks = append(gt.blocks, id)
+		}
+	}
+	return n
+}
+
+// Seal says that tokens, all of the sequence's from its first, are computed and stored: full
+// blocks can be found from now on, and blocks that a window has left are let go. A block whose
+// content another one holds already stays the sequence's own and is not found.
+func (c *Cache) Seal(t *BlockTable, tokens []int32) {
+	n := len(tokens)
+	if n < t.tokens {
+		panic(fmt.Sprintf("kvcache: seal %d tokens after %d", n, t.tokens))
+	}
+	for g, cfg := range c.cfg.Groups {
+		gt := &t.groups[g]
+		if n > len(gt.blocks)*cfg.BlockTokens {
+			panic(fmt.Sprintf("kvcache: seal %d tokens in %d blocks of %d", n, len(gt.blocks), cfg.BlockTokens))
+		}
+		if c.cfg.NoPrefixCache {
+			continue
+		}
+		for ; (gt.sealed+1)*cfg.BlockTokens <= n; gt.sealed++ {
+			h := c.chainTo(t, g, gt.sealed, tokens)
+			if _, twin := c.index[h]; twin {
+				continue
+			}
+			id := gt.blocks[gt.sealed]
+			b := c.block(id)
+			b.sealed, b.hash = true, h
+			c.index[h] = id
+			c.sealed++
+		}
+	}
+	t.tokens = n
+	c.slide(t)
+}

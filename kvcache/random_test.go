@@ -1,0 +1,244 @@
+package kvcache
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// world is a pool, its arena and the sequences over it.
+type world struct {
+	pool   *Pool
+	arena  *arena
+	caches []*Cache
+	seqs   []*walker
+}
+
+// walker is a sequence whose tokens up to done are computed.
+type walker struct {
+	c      *Cache
+	t      *BlockTable
+	id     Identity
+	tokens []int32
+	done   int
+}
+
+func drawConfig(t *rapid.T, name string) Config {
+	c := Config{
+		Model:         name,
+		BlocksPerPage: rapid.SampledFrom([]int{1, 2, 3, 4, 6}).Draw(t, "per page"),
+		Weight:        rapid.SampledFrom([]float64{0, 1, 3}).Draw(t, "weight"),
+		NoPrefixCache: rapid.IntRange(0, 9).Draw(t, "no prefix cache") == 0,
+	}
+	for range rapid.IntRange(1, 3).Draw(t, "groups") {
+		g := Group{BlockTokens: rapid.SampledFrom([]int{16, 32, 48, 96}).Draw(t, "tokens")}
+		if rapid.Bool().Draw(t, "sliding") {
+			g.Kind, g.Window = SlidingWindow, rapid.IntRange(1, 70).Draw(t, "window")
+		}
+		c.Groups = append(c.Groups, g)
+	}
+	return c
+}
+
+func newWorld(t *rapid.T) *world {
+	pages := rapid.IntRange(3, 24).Draw(t, "pages")
+	w := &world{pool: NewPool(pages), arena: newArena(pages)}
+	for i := range rapid.IntRange(1, 3).Draw(t, "models") {
+		c, err := w.pool.NewCache(drawConfig(t, fmt.Sprint("m", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.caches = append(w.caches, c)
+	}
+	return w
+}
+
+// drawTokens draws from few prompts, so that many share a beginning.
+func drawTokens(t *rapid.T) []int32 {
+	stem := rapid.IntRange(0, 1).Draw(t, "stem")
+	n := rapid.IntRange(1, 260).Draw(t, "length")
+	fork := rapid.IntRange(0, 260).Draw(t, "fork")
+	out := make([]int32, n)
+	for i := range out {
+		out[i] = int32(stem*1000 + i%7)
+		if i >= fork {
+			out[i] += int32(fork)
+		}
+	}
+	return out
+}
+
+func (w *world) drawSeq(t *rapid.T) *walker {
+	if len(w.seqs) == 0 {
+		t.Skip("no sequence")
+	}
+	return w.seqs[rapid.IntRange(0, len(w.seqs)-1).Draw(t, "sequence")]
+}
+
+func (w *world) actions() map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"begin": func(t *rapid.T) {
+			c := rapid.SampledFrom(w.caches).Draw(t, "model")
+			id := Identity{Salt: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")}
+			s := &walker{c: c, t: c.NewTable(id), id: id, tokens: drawTokens(t)}
+			w.seqs = append(w.seqs, s)
+			w.match(t, s)
+		},
+		"compute": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			n := min(s.done+rapid.IntRange(1, 90).Draw(t, "n"), len(s.tokens))
+			ahead := rapid.SampledFrom([]int{0, len(s.tokens)}).Draw(t, "ahead")
+			before := w.pool.Stats()
+			room := s.c.Available()
+			if !s.c.Extend(s.t, n, ahead) {
+				if after := w.pool.Stats(); !reflect.DeepEqual(before, after) {
+					t.Fatalf("a refused Extend changed %+v to %+v", before, after)
+				}
+				if room >= s.c.need(max(n, ahead), max(n, ahead)) {
+					t.Fatalf("refused %d tokens with %d blocks available", n, room)
+				}
+				return
+			}
+			w.arena.write(s.c, s.t, s.id, s.tokens[:n], s.done)
+			s.done = n
+			if rapid.Bool().Draw(t, "seal") {
+				s.c.Seal(s.t, s.tokens[:n])
+			}
+		},
+		"grow": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			s.tokens = append(s.tokens, rapid.Int32Range(0, 3).Draw(t, "token"))
+		},
+		"truncate": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			n := rapid.IntRange(0, s.done).Draw(t, "n")
+			kept := s.c.Truncate(s.t, n)
+			if kept > n || n >= s.t.Tokens() && kept != n && kept < s.t.Tokens() {
+				t.Fatalf("truncate to %d kept %d", n, kept)
+			}
+			s.done = kept
+			s.tokens = slices.Clone(s.tokens[:max(kept, 1)])
+			for range rapid.IntRange(0, 40).Draw(t, "regrow") {
+				s.tokens = append(s.tokens, 77)
+			}
+		},
+		"preempt": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			s.c.Release(s.t)
+			w.match(t, s)
+		},
+		"end": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			s.c.Release(s.t)
+			w.seqs = slices.DeleteFunc(w.seqs, func(o *walker) bool { return o == s })
+		},
+		"flush": func(t *rapid.T) {
+			c := rapid.SampledFrom(w.caches).Draw(t, "model")
+			c.Flush()
+			if c.cached != 0 {
+				t.Fatalf("%d cached after a flush", c.cached)
+			}
+		},
+		"reset": func(t *rapid.T) {
+			if rapid.IntRange(0, 20).Draw(t, "really") != 0 {
+				t.Skip()
+			}
+			w.pool.Reset()
+			w.seqs = nil
+		},
+		"alone": func(t *rapid.T) {
+			if rapid.IntRange(0, 5).Draw(t, "really") != 0 {
+				t.Skip()
+			}
+			for _, s := range w.seqs {
+				s.c.Release(s.t)
+			}
+			w.seqs = nil
+			w.alone(t, rapid.SampledFrom(w.caches).Draw(t, "model"))
+		},
+		"": func(t *rapid.T) {
+			if err := w.pool.Verify(); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range w.seqs {
+				if err := w.arena.check(s.c, s.t, s.id, s.tokens, s.done); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	}
+}
+
+func (w *world) match(t *rapid.T, s *walker) {
+	s.done = s.c.Match(s.t, s.tokens)
+	if s.done >= len(s.tokens) || s.done%s.c.step != 0 {
+		t.Fatalf("hit of %d of %d tokens", s.done, len(s.tokens))
+	}
+}
+
+// alone grows one sequence to the longest that fits, which must never be refused.
+func (w *world) alone(t *rapid.T, c *Cache) {
+	span := rapid.IntRange(1, 100).Draw(t, "span")
+	limit := rapid.IntRange(1, 600).Draw(t, "limit")
+	n := c.MaxTokens(span, limit)
+	if n < limit && c.Fits(n+1, span) || !c.Fits(n, span) {
+		t.Fatalf("MaxTokens(%d, %d) = %d", span, limit, n)
+	}
+	id := Identity{Salt: "alone"}
+	s := &walker{c: c, t: c.NewTable(id), id: id, tokens: make([]int32, n)}
+	for s.done < n {
+		to := min(n, s.done+span)
+		if !c.Extend(s.t, to, 0) {
+			t.Fatalf("refused %d of %d tokens of a lone sequence", to, n)
+		}
+		w.arena.write(c, s.t, id, s.tokens[:to], s.done)
+		s.done = to
+		c.Seal(s.t, s.tokens[:to])
+		if err := w.arena.check(c, s.t, id, s.tokens, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Release(s.t)
+}
+
+// TestRandom runs random lives of sequences over one pool: every block holds what its tables say,
+// counts and lists agree, and at the end nothing is live.
+func TestRandom(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		t.Repeat(w.actions())
+		for _, s := range w.seqs {
+			s.c.Release(s.t)
+		}
+		for _, c := range w.caches {
+			if c.live != 0 {
+				t.Fatalf("%d live blocks at rest", c.live)
+			}
+			c.Close()
+		}
+		if s := w.pool.Stats(); s.FreePages != s.Pages {
+			t.Fatalf("%d of %d pages free after all caches closed", s.FreePages, s.Pages)
+		}
+		if err := w.pool.Verify(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
+func TestMain(m *testing.M) {
+	checks := "800"
+	if os.Getenv("OPENINFER_SOAK") == "1" {
+		checks = "100000"
+	}
+	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "60"), flag.Set("rapid.nofailfile", "true")); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}

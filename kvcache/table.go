@@ -1,0 +1,160 @@
+package kvcache
+
+import "fmt"
+
+// BlockTable is the blocks of one sequence, per cache group. The tokens that its cache is called
+// with may only grow, until Truncate takes some away.
+type BlockTable struct {
+	groups []groupTable
+	tokens int // positions that Match or Seal has seen
+}
+
+type groupTable struct {
+	blocks []BlockID // by position; Padding where a window has moved on
+	first  int       // blocks before this one are Padding
+	sealed int       // blocks before this one were offered to the index
+	root   hash
+	chain  []hash // of the full blocks, as far as they were needed; outlives Release
+}
+
+// NewTable returns an empty table.
+func (c *Cache) NewTable(id Identity) *BlockTable {
+	t := &BlockTable{groups: make([]groupTable, len(c.cfg.Groups))}
+	if !c.cfg.NoPrefixCache {
+		for g := range t.groups {
+			t.groups[g].root = c.root(id, g)
+		}
+	}
+	return t
+}
+
+// Blocks returns group g's blocks: entry i has positions i*BlockTokens to (i+1)*BlockTokens-1.
+// Entries that a window has left behind are Padding. The slice is the table's own.
+func (t *BlockTable) Blocks(g int) []BlockID { return t.groups[g].blocks }
+
+// Tokens is how many positions Match or Seal has seen since the table was empty.
+func (t *BlockTable) Tokens() int { return t.tokens }
+
+func (t *BlockTable) clear() {
+	t.tokens = 0
+	for i := range t.groups {
+		g := &t.groups[i]
+		g.blocks, g.first, g.sealed = g.blocks[:0], 0, 0
+	}
+}
+
+// Extend gives the table blocks for the positions before n in every group and, so that a prompt
+// that was admitted also fits, for those before ahead in the groups that keep everything. It
+// returns false and changes nothing when there are not enough: check and reservation are one.
+// The answer is counted first and exact, so a refusal evicts nothing and nothing is to be undone.
+func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
+	need := 0
+	for i, cfg := range c.cfg.Groups {
+		need += max(0, c.want(cfg, n, ahead)-len(t.groups[i].blocks))
+	}
+	if need == 0 {
+		return true
+	}
+	if need > c.Available() {
+		return false
+	}
+	c.tables[t] = struct{}{}
+	for i, cfg := range c.cfg.Groups {
+		g := &t.groups[i]
+		for want := c.want(cfg, n, ahead); len(g.blocks) < want; {
+			g.blocks = append(g.blocks, c.alloc(i))
+		}
+	}
+	return true
+}
+
+func (c *Cache) want(g Group, n, ahead int) int {
+	if g.Kind == Full {
+		n = max(n, ahead)
+	}
+	return ceilDiv(n, g.BlockTokens)
+}
+
+// Release empties the table. Its full blocks stay cached, the last ones to be evicted first: a
+// block is no use without those before it.
+func (c *Cache) Release(t *BlockTable) {
+	for i := range t.groups {
+		g := &t.groups[i]
+		for j := len(g.blocks) - 1; j >= g.first; j-- {
+			c.unref(g.blocks[j])
+		}
+	}
+	t.clear()
+	delete(c.tables, t)
+}
+
+// slide lets go of what no token from position t.tokens on can see.
+func (c *Cache) slide(t *BlockTable) {
+	for i, cfg := range c.cfg.Groups {
+		if cfg.Kind != SlidingWindow {
+			continue
+		}
+		g := &t.groups[i]
+		for keep := firstSeen(cfg, t.tokens); g.first < keep; g.first++ {
+			c.unref(g.blocks[g.first])
+			g.blocks[g.first] = Padding
+		}
+	}
+}
+
+// firstSeen is the first block that the token at position n can see.
+func firstSeen(g Group, n int) int {
+	if g.Kind != SlidingWindow {
+		return 0
+	}
+	return max(0, n-g.Window+1) / g.BlockTokens
+}
+
+// Truncate forgets the positions from n on, blocks included that were taken ahead, and returns
+// how many positions are kept, which the next token follows. That is n as long as n is not less
+// than what Seal has seen. Below that a sealed block cannot be written to again, and a window
+// does not come back: then fewer are kept, perhaps none, and the rest is to be computed again.
+func (c *Cache) Truncate(t *BlockTable, n int) int {
+	if n < 0 {
+		panic(fmt.Sprintf("kvcache: truncate to %d positions", n))
+	}
+	if n < t.tokens {
+		n = c.truncatable(t, n)
+	}
+	for i, cfg := range c.cfg.Groups {
+		g := &t.groups[i]
+		keep := ceilDiv(n, cfg.BlockTokens)
+		for j := len(g.blocks) - 1; j >= max(keep, g.first); j-- {
+			c.unref(g.blocks[j])
+		}
+		g.blocks = g.blocks[:min(keep, len(g.blocks))]
+		g.first = min(g.first, len(g.blocks))
+		g.sealed = min(g.sealed, n/cfg.BlockTokens)
+		g.chain = g.chain[:min(len(g.chain), n/cfg.BlockTokens)]
+	}
+	t.tokens = min(t.tokens, n)
+	if n == 0 {
+		delete(c.tables, t)
+	}
+	return n
+}
+
+// truncatable is the longest length up to n at which every group can go on writing.
+func (c *Cache) truncatable(t *BlockTable, n int) int {
+	for again := true; again && n > 0; {
+		again = false
+		for i, cfg := range c.cfg.Groups {
+			g := &t.groups[i]
+			if firstSeen(cfg, n) < g.first {
+				return 0
+			}
+			if part := n % cfg.BlockTokens; part != 0 {
+				if b := c.block(g.blocks[n/cfg.BlockTokens]); b.sealed || b.refs > 1 {
+					n -= part
+					again = true
+				}
+			}
+		}
+	}
+	return n
+}

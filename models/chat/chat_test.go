@@ -1,0 +1,152 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/openinfer-go/openinfer/internal/testdata"
+)
+
+var goldenClock = time.Date(2026, 7, 4, 12, 30, 15, 0, time.UTC)
+
+type goldenTemplate struct {
+	Name          string
+	BOS           *string `json:"bos_token"`
+	EOS           *string `json:"eos_token"`
+	Template      string
+	Conversations []struct {
+		Name                string
+		Messages            json.RawMessage
+		AddGenerationPrompt bool `json:"add_generation_prompt"`
+		Tools               json.RawMessage
+		Kwargs              json.RawMessage
+		Expected            *string
+		Raises              *struct{ Type, Message string }
+	}
+}
+
+func (g *goldenTemplate) tokens() Tokens {
+	named := map[string]string{}
+	if g.BOS != nil {
+		named["bos_token"] = *g.BOS
+	}
+	if g.EOS != nil {
+		named["eos_token"] = *g.EOS
+	}
+	return Tokens{Named: named, Special: turnMarkers}
+}
+
+// turnMarkers are the control tokens of the families that the reference templates are of.
+var turnMarkers = []string{
+	"<|im_start|>", "<|im_end|>", "<|im_sep|>", "<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>",
+	"<|begin_of_text|>", "<start_of_turn>", "<end_of_turn>", "<|turn>", "<turn|>", "<bos>", "<eos>", "</s>", "<s>", "[INST]", "[/INST]",
+	"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<|end|>", "<|start|>",
+	"<|message|>", "<|channel|>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>",
+}
+
+func goldenTemplates(t testing.TB) []*goldenTemplate {
+	files, err := filepath.Glob(filepath.Join(testdata.Shared(t, "golden", "chat"), "*.json"))
+	if err != nil || len(files) < 16 {
+		t.Fatalf("reference templates: %d files, %v", len(files), err)
+	}
+	var out []*goldenTemplate
+	for _, f := range files {
+		if filepath.Base(f) == "golden.json" {
+			continue
+		}
+		g := &goldenTemplate{}
+		readJSON(t, f, g)
+		g.Name = strings.TrimSuffix(filepath.Base(f), ".json")
+		out = append(out, g)
+	}
+	return out
+}
+
+func readJSON(t testing.TB, path string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func mustCompile(t testing.TB, source string, tokens Tokens) *Template {
+	t.Helper()
+	tmpl, err := Compile(source, tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tmpl
+}
+
+func mustParse(t testing.TB, raw string) []Message {
+	t.Helper()
+	m, err := ParseMessages([]byte(raw))
+	if err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return m
+}
+
+func joinedSegments(p Prompt) string {
+	var b strings.Builder
+	for _, s := range p.Segments {
+		b.WriteString(s.Text)
+	}
+	return b.String()
+}
+
+func TestReferenceTemplates(t *testing.T) {
+	rendered, raised := 0, 0
+	for _, g := range goldenTemplates(t) {
+		tmpl := mustCompile(t, g.Template, g.tokens())
+		for _, c := range g.Conversations {
+			messages := mustParse(t, string(c.Messages))
+			tools, err := ParseJSON(c.Tools)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kwargs, err := ParseObject(c.Kwargs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Options{AddGenerationPrompt: c.AddGenerationPrompt, Tools: tools, Kwargs: kwargs, AsGiven: true, Now: goldenClock}
+			p, err := tmpl.Render(messages, o)
+			if c.Raises != nil {
+				raised++
+				var e *Error
+				if !errors.As(err, &e) {
+					t.Errorf("%s %s: reference raises %s, got %q %v", g.Name, c.Name, c.Raises.Message, p.Text, err)
+				} else if c.Raises.Type == "TemplateError" && (!e.Raised || e.Message != c.Raises.Message) {
+					t.Errorf("%s %s: got %q, want %q", g.Name, c.Name, e.Message, c.Raises.Message)
+				}
+				continue
+			}
+			rendered++
+			if err != nil {
+				t.Errorf("%s %s: %v", g.Name, c.Name, err)
+			} else if p.Text != *c.Expected {
+				t.Errorf("%s %s:\ngot  %q\nwant %q", g.Name, c.Name, p.Text, *c.Expected)
+			} else if joinedSegments(p) != p.Text {
+				t.Errorf("%s %s: segments join to %q", g.Name, c.Name, joinedSegments(p))
+			}
+			// What the reference renders is rendered the same in a server's mode, but for lists
+			// of parts, which templates without a notion of them print as Python lists.
+			o.AsGiven = false
+			if p, err := tmpl.Render(messages, o); (err != nil || p.Text != *c.Expected) && c.Name != "content_parts" {
+				t.Errorf("%s %s, as a server: %q %v", g.Name, c.Name, p.Text, err)
+			}
+		}
+	}
+	if rendered < 300 || raised < 30 {
+		t.Errorf("%d rendered, %d raised", rendered, raised)
+	}
+}

@@ -1,0 +1,253 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error is a conversation that cannot be rendered; answer 400.
+type Error struct {
+	Field   string // the element at fault: messages[2].content
+	Message string
+	// Raised: the template itself refused the conversation, with this message.
+	Raised bool
+}
+
+func (e *Error) Error() string { return e.Field + ": " + e.Message }
+
+func errorAt(field, format string, a ...any) error {
+	return &Error{Field: field, Message: fmt.Sprintf(format, a...)}
+}
+
+// Message is one turn of a conversation: the request's object, keys in order.
+type Message struct{ Fields Object }
+
+// Role returns who speaks.
+func (m Message) Role() string {
+	v, _ := m.Fields.Get("role")
+	s, _ := v.(string)
+	return s
+}
+
+// Content returns nil, a string or a list of parts.
+func (m Message) Content() any {
+	v, _ := m.Fields.Get("content")
+	return v
+}
+
+var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
+
+// ParseMessages reads the messages of a request and checks their shape: roles, contents, parts
+// and tool calls. Errors are of type *Error and name the element. Keys that are null say nothing
+// and are dropped, but for content.
+func ParseMessages(raw []byte) ([]Message, error) {
+	if len(raw) == 0 {
+		return nil, errorAt("messages", "is required")
+	}
+	v, err := ParseJSON(raw)
+	if err != nil {
+		return nil, errorAt("messages", "%v", err)
+	}
+	list, ok := v.([]any)
+	if !ok {
+		return nil, errorAt("messages", "must be an array, not %s", jsonType(v))
+	}
+	if len(list) == 0 {
+		return nil, errorAt("messages", "must not be empty")
+	}
+	out := make([]Message, len(list))
+	for i, item := range list {
+		if out[i], err = parseMessage(fmt.Sprintf("messages[%d]", i), item); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func parseMessage(at string, v any) (Message, error) {
+	o, ok := v.(Object)
+	if !ok {
+		return Message{}, errorAt(at, "must be an object, not %s", jsonType(v))
+	}
+	o = slices.DeleteFunc(o, func(m Member) bool { return m.Value == nil && m.Key != "content" })
+	m := Message{o}
+	role, ok := o.Get("role")
+	if !ok {
+		return m, errorAt(at+".role", "is required")
+	}
+	name, ok := role.(string)
+	if !ok {
+		return m, errorAt(at+".role", "must be a string, not %s", jsonType(role))
+	}
+	if !slices.Contains(roles, name) {
+		return m, errorAt(at+".role", "%q is not one of %s", name, strings.Join(roles, ", "))
+	}
+	for _, key := range []string{"name", "tool_call_id", "reasoning_content", "reasoning", "thinking", "refusal"} {
+		if v, ok := o.Get(key); ok {
+			if _, ok := v.(string); !ok {
+				return m, errorAt(at+"."+key, "must be a string, not %s", jsonType(v))
+			}
+		}
+	}
+	calls, err := checkToolCalls(at+".tool_calls", o)
+	if err != nil {
+		return m, err
+	}
+	return m, checkContent(at+".content", m, calls)
+}
+
+func checkContent(at string, m Message, calls bool) error {
+	content, present := m.Fields.Get("content")
+	switch c := content.(type) {
+	case nil:
+		_, function := m.Fields.Get("function_call")
+		_, reasoning := m.Fields.Get("reasoning_content")
+		if m.Role() == "assistant" && (calls || function || reasoning) {
+			return nil
+		}
+		if !present {
+			return errorAt(at, "is required")
+		}
+		return errorAt(at, "must be a string or an array of parts, not null")
+	case string:
+		return nil
+	case []any:
+		if len(c) == 0 {
+			return errorAt(at, "must not be an empty array")
+		}
+		for i, p := range c {
+			if err := checkPart(fmt.Sprintf("%s[%d]", at, i), p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return errorAt(at, "must be a string or an array of parts, not %s", jsonType(content))
+}
+
+func checkPart(at string, v any) error {
+	o, ok := v.(Object)
+	if !ok {
+		return errorAt(at, "must be an object, not %s", jsonType(v))
+	}
+	kind, ok := o.Get("type")
+	name, isString := kind.(string)
+	if !ok || !isString {
+		return errorAt(at+".type", "must be a string")
+	}
+	if name != "text" {
+		return errorAt(at, "parts of type %q are not supported: the model reads text only", name)
+	}
+	if text, ok := o.Get("text"); !ok {
+		return errorAt(at+".text", "is required")
+	} else if _, ok := text.(string); !ok {
+		return errorAt(at+".text", "must be a string, not %s", jsonType(text))
+	}
+	return nil
+}
+
+func checkToolCalls(at string, o Object) (some bool, err error) {
+	v, ok := o.Get("tool_calls")
+	if !ok {
+		return false, nil
+	}
+	calls, ok := v.([]any)
+	if !ok {
+		return false, errorAt(at, "must be an array, not %s", jsonType(v))
+	}
+	for i, c := range calls {
+		at := fmt.Sprintf("%s[%d]", at, i)
+		call, ok := c.(Object)
+		if !ok {
+			return false, errorAt(at, "must be an object, not %s", jsonType(c))
+		}
+		f, _ := call.Get("function")
+		function, ok := f.(Object)
+		if !ok {
+			return false, errorAt(at+".function", "must be an object, not %s", jsonType(f))
+		}
+		if name, _ := function.Get("name"); jsonType(name) != "a string" {
+			return false, errorAt(at+".function.name", "must be a string, not %s", jsonType(name))
+		}
+		switch arguments, _ := function.Get("arguments"); arguments.(type) {
+		case string, Object:
+		default:
+			return false, errorAt(at+".function.arguments", "must be a string or an object, not %s", jsonType(arguments))
+		}
+	}
+	return len(calls) > 0, nil
+}
+
+// joinParts makes one string of a content of text parts, in order.
+func joinParts(m Message) Message {
+	parts, ok := m.Content().([]any)
+	if !ok {
+		return m
+	}
+	var b strings.Builder
+	for _, p := range parts {
+		o, ok := p.(Object)
+		if !ok {
+			return m
+		}
+		v, _ := o.Get("text")
+		text, ok := v.(string)
+		if !ok {
+			return m
+		}
+		b.WriteString(text)
+	}
+	return Message{m.Fields.with("content", b.String())}
+}
+
+// withText gives a turn that only calls tools an empty content, and says whether it had none.
+func withText(m Message) (Message, bool) {
+	if v, _ := m.Fields.Get("tool_calls"); v == nil || m.Content() != nil {
+		return m, false
+	}
+	return Message{m.Fields.with("content", "")}, true
+}
+
+// withObjects reads tool-call arguments that are JSON text of an object, and says whether there
+// were any.
+func withObjects(m Message) (Message, bool) {
+	v, _ := m.Fields.Get("tool_calls")
+	calls, _ := v.([]any)
+	calls, changed := slices.Clone(calls), false
+	for i, c := range calls {
+		call, _ := c.(Object)
+		f, _ := call.Get("function")
+		function, _ := f.(Object)
+		a, _ := function.Get("arguments")
+		text, ok := a.(string)
+		if !ok {
+			continue
+		}
+		if o, err := ParseObject([]byte(text)); err == nil && o != nil {
+			calls[i] = call.with("function", function.with("arguments", o))
+			changed = true
+		}
+	}
+	if !changed {
+		return m, false
+	}
+	return Message{m.Fields.with("tool_calls", calls)}, true
+}
+
+// withBoth is of use where neither change is enough.
+func withBoth(m Message) (Message, bool) {
+	m, text := withText(m)
+	m, objects := withObjects(m)
+	return m, text || objects
+}
+
+// asError makes any failure of a render an *Error.
+func asError(err error) error {
+	var e *Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return errorAt("messages", "the chat template cannot render this conversation: %v", err)
+}

@@ -1,0 +1,144 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+)
+
+// maxBarren is how many rows of a sequence in turn may yield no token before it fails.
+const maxBarren = 8
+
+// Output is what a step yields, by row.
+type Output struct {
+	// Tokens[i] are the tokens that row i yields: at most Row.Samples. Fewer than Samples means
+	// that drafts were rejected; none that the last token has to be computed again.
+	// May be nil when no row is sampled.
+	Tokens [][]int32
+	// Stop[i] = k > 0 ends row i's sequence after its k-th new token (a stop string was matched).
+	// May be nil.
+	Stop []int
+	// Errs[i] fails row i's sequence alone (its logits are not numbers). May be nil.
+	Errs []error
+}
+
+// Commit folds one step's result back: rows advance, full blocks can be found by others, tokens
+// become events and sequences end. Plans are committed in the order they were made. An err fails
+// the sequences of this step's rows and nothing else.
+func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
+	if p.dropped {
+		return
+	}
+	if len(s.inFlight) == 0 || s.inFlight[0] != p {
+		panic("sched: plans are committed in the order they were made")
+	}
+	copy(s.inFlight, s.inFlight[1:])
+	s.inFlight = s.inFlight[:len(s.inFlight)-1]
+	s.settle(p, now)
+	if err == nil {
+		err = out.check(p)
+	}
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		switch {
+		case r.epoch != r.Seq.epoch: // void
+		case err != nil:
+			s.finish(r.Seq, Event{Row: i, Reason: Failed, Err: err})
+		case out.Errs != nil && out.Errs[i] != nil:
+			s.finish(r.Seq, Event{Row: i, Reason: Failed, Err: out.Errs[i]})
+		case r.Samples == 0:
+			s.commitChunk(r, i)
+		default:
+			stop := 0
+			if out.Stop != nil {
+				stop = out.Stop[i]
+			}
+			s.commitSample(r, i, out.Tokens[i], stop)
+		}
+	}
+	s.spare = append(s.spare, p)
+}
+
+// check finds outputs that do not belong to the plan: a step that answers another question fails.
+func (o *Output) check(p *Plan) error {
+	n := len(p.Rows)
+	if o.Stop != nil && len(o.Stop) != n || o.Errs != nil && len(o.Errs) != n || o.Tokens != nil && len(o.Tokens) != n {
+		return fmt.Errorf("sched: %d tokens, %d stops, %d errors for %d rows", len(o.Tokens), len(o.Stop), len(o.Errs), n)
+	}
+	for i := range p.Rows {
+		r := &p.Rows[i]
+		switch {
+		case r.Samples > 0 && o.Tokens == nil:
+			return fmt.Errorf("sched: no tokens for row %d", i)
+		case o.Tokens != nil && len(o.Tokens[i]) > r.Samples:
+			return fmt.Errorf("sched: %d tokens for row %d of %d samples", len(o.Tokens[i]), i, r.Samples)
+		}
+	}
+	return nil
+}
+
+// commitChunk commits a row that was not sampled.
+func (s *Scheduler) commitChunk(r *Row, row int) {
+	seq := r.Seq
+	seq.queue.stats.PromptTokens += uint64(r.N)
+	seq.wanted = max(seq.wanted, r.LogitsTo)
+	s.computed(seq, r.Start+r.N)
+	if seq.MaxTokens == 0 && seq.computed == len(seq.tokens) {
+		s.finish(seq, Event{Row: row, Reason: Length})
+	}
+}
+
+// commitSample commits a row that yields tokens. stop is the number of its tokens after which a
+// stop string ends the sequence, or 0.
+func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int) {
+	seq := r.Seq
+	known := r.Start + r.N - r.Drafts // positions before it held tokens of the sequence
+	st := &seq.queue.stats
+	if r.N-r.Drafts > 1 {
+		st.PromptTokens += uint64(r.N - r.Drafts)
+	}
+	seq.wanted = max(seq.wanted, r.LogitsTo)
+	if r.Drafts == 0 {
+		seq.pending--
+	} else {
+		seq.drafting, seq.draft = false, seq.draft[:0]
+	}
+	if len(tokens) == 0 {
+		s.computed(seq, known-1)
+		seq.rewind(known - 1)
+		if seq.barren++; seq.barren >= maxBarren {
+			s.finish(seq, Event{Row: row, Reason: Failed, Err: fmt.Errorf("sched: %d steps yielded no token", seq.barren)})
+		}
+		return
+	}
+	seq.barren = 0
+	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
+	n := 0
+	for ev.Reason == None && n < len(tokens) {
+		ev.Reason = seq.push(tokens[n], n+1 == stop)
+		n++
+	}
+	ev.Tokens = seq.tokens[len(seq.tokens)-n:]
+	st.SampledTokens += uint64(n)
+	s.computed(seq, known+n-1) // all but the last token
+	if ev.Reason != None {
+		s.finish(seq, ev)
+		return
+	}
+	if r.Drafts > 0 {
+		seq.planned = seq.queue.Cache.Truncate(seq.blocks, seq.computed)
+	}
+	s.setStreaming(seq, true)
+	s.events = append(s.events, ev)
+}
+
+// computed says that the first n tokens of seq are stored.
+func (s *Scheduler) computed(seq *Sequence, n int) {
+	seq.computed = n
+	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
+	if n >= len(seq.Prompt)-1 {
+		seq.prefilled = true
+		if seq.family != nil {
+			seq.family.done = true
+		}
+	}
+}

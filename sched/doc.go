@@ -1,0 +1,32 @@
+// Package sched decides which rows run next: one Scheduler sees every model's waiting and running
+// sequences and all cache memory of a device.
+//
+// It is pure. Time is an argument; there is no clock, log, device, lock or goroutine, and the same
+// calls give the same plans. The step loop owns it: Submit what arrived, Cancel what is not wanted
+// any more, Plan, execute, Commit, deliver Events.
+//
+// A step runs one model. Models take turns by device time used (byUrgency); deadlines come there.
+// Within a step, every sequence that decodes has a row, one token each. Prompts share what
+// is left of the token budget: each gets at least an eighth of it, or all it needs, so a short
+// prompt passes by a long one and the long one goes on; while anybody decodes, prompts together
+// get no more than ChunkTokens, which bounds the gap that decoding sequences see.
+//
+// Memory is taken optimistically. To be admitted a sequence needs blocks for all tokens that it
+// has, and it is admitted in order of arrival; one that does not fit is overtaken a bounded number
+// of times and then nobody younger is admitted anywhere until it fits. When a running sequence
+// cannot grow, the youngest running sequence of any model is preempted: its blocks go to the
+// prefix cache and it waits, with its tokens, to be admitted again.
+//
+// Facts that this rests on:
+//
+//   - Submit refuses a sequence that could not fit an empty pool.
+//   - Age is arrival, whatever overtook it or preempted it, so preemption always ends at the youngest.
+//   - Extend never fails for a sequence alone in the pool, up to the length that Submit accepted.
+//     So the oldest always advances and every sequence ends.
+//   - finish is the one place that ends a sequence, gives its blocks back and makes its final event.
+//   - Events are returned, never delivered, so nothing here waits for a client.
+//
+// A plan may be made before the one before it is committed (Limits.InFlight). A sequence's length
+// counts the tokens being sampled; a row whose sequence ended or was preempted meanwhile is void,
+// and Commit ignores what it yields. Steps must run in the order of their plans.
+package sched

@@ -1,0 +1,327 @@
+package sched
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
+)
+
+// Limits bound all models together.
+type Limits struct {
+	// MaxWaiting bounds the sequences beyond what may run, over all models; 0: no bound but each
+	// model's.
+	MaxWaiting int
+	// MaxOvertakes is how often younger sequences are admitted past one that memory refuses, before
+	// nobody younger is until it fits; 0 means 16.
+	MaxOvertakes int
+	// InFlight is how many plans may be uncommitted at a time: 1, or 2 to plan a step while the
+	// one before runs. 0 means 1.
+	InFlight int
+}
+
+// Model is what the scheduler knows of a model.
+type Model struct {
+	Name      string
+	Cache     *kvcache.Cache
+	MaxTokens int // context length: prompt and sampled tokens together
+	// MaxBatchTokens bounds the tokens of a step.
+	MaxBatchTokens int
+	// ChunkTokens bounds a step's prompt tokens while any sequence of any model is decoding: the
+	// gap between two tokens of a stream is about one such step per model. 0: MaxBatchTokens.
+	ChunkTokens int
+	MaxSeqs     int     // running at a time; at most MaxBatchTokens, so that each can have a row
+	MaxWaiting  int     // beyond MaxSeqs; more are refused
+	Weight      float64 // share of the device's time; 0 means 1
+}
+
+// Scheduler decides which rows run next.
+type Scheduler struct {
+	pool   *kvcache.Pool
+	limits Limits
+	queues []*queue // in the order they were added
+
+	age       uint64 // of the next sequence
+	streaming int    // running sequences that have yielded a token
+	hold      *Sequence
+	draining  bool
+
+	inFlight []*Plan // oldest first
+	spare    []*Plan
+	events   []Event
+	returned []Event // by the last call of Events
+	served   float64 // least service among the queues that had work at the last plan
+	lastStep time.Time
+
+	order   []*queue    // scratch of byUrgency
+	prompts []*Sequence // scratch of planQueue
+	evicted bool        // the plan being made has preempted
+}
+
+// queue is one model's sequences, each list in order of age.
+type queue struct {
+	Model
+	waiting, running []*Sequence
+	blocked          *Sequence // the oldest waiting one that memory refused
+
+	served float64 // seconds of device time by weight, with the plans in flight as estimated
+	cost   estimate
+	stats  ModelStats
+}
+
+// New returns a scheduler of no models over the pool.
+func New(pool *kvcache.Pool, limits Limits) *Scheduler {
+	limits.InFlight = max(1, limits.InFlight)
+	if limits.MaxOvertakes <= 0 {
+		limits.MaxOvertakes = 16
+	}
+	return &Scheduler{pool: pool, limits: limits}
+}
+
+// AddModel lets sequences of m be submitted.
+func (s *Scheduler) AddModel(m Model) error {
+	if m.ChunkTokens <= 0 {
+		m.ChunkTokens = m.MaxBatchTokens
+	}
+	if m.Weight == 0 {
+		m.Weight = 1
+	}
+	switch {
+	case s.queue(m.Name) != nil:
+		return fmt.Errorf("sched: model %s: added twice", m.Name)
+	case m.Cache == nil || m.Cache.Pool() != s.pool:
+		return fmt.Errorf("sched: model %s: no cache over the scheduler's pool", m.Name)
+	case m.MaxTokens < 1 || m.MaxBatchTokens < 1 || m.MaxSeqs < 1 || m.MaxWaiting < 0 || !(m.Weight > 0):
+		return fmt.Errorf("sched: model %s: MaxTokens %d, MaxBatchTokens %d, MaxSeqs %d, MaxWaiting %d, Weight %g",
+			m.Name, m.MaxTokens, m.MaxBatchTokens, m.MaxSeqs, m.MaxWaiting, m.Weight)
+	}
+	m.ChunkTokens = min(m.ChunkTokens, m.MaxBatchTokens)
+	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)
+	q := &queue{Model: m, served: s.served}
+	q.stats.Model = m.Name
+	s.queues = append(s.queues, q)
+	return nil
+}
+
+// RemoveModel fails the model's sequences with err and forgets it; its Cache can be closed then.
+func (s *Scheduler) RemoveModel(name string, err error) {
+	s.FailModel(name, err)
+	s.queues = slices.DeleteFunc(s.queues, func(q *queue) bool { return q.Name == name })
+}
+
+func (s *Scheduler) queue(name string) *queue {
+	for _, q := range s.queues {
+		if q.Name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// Events returns what happened since the last call; call it after each Commit. The slice is
+// valid until the next call.
+func (s *Scheduler) Events() []Event {
+	clear(s.returned)
+	s.returned, s.events = s.events, s.returned[:0]
+	return s.returned
+}
+
+// Cancel ends a sequence, waiting or running, at once. No-op when it has ended or was refused.
+func (s *Scheduler) Cancel(seq *Sequence) {
+	if seq.state == waiting || seq.state == running {
+		s.finish(seq, Event{Row: -1, Reason: Cancelled})
+	}
+}
+
+// Fail ends a sequence with an error. No-op when it has ended or was refused.
+func (s *Scheduler) Fail(seq *Sequence, err error) {
+	if seq.state == waiting || seq.state == running {
+		s.finish(seq, Event{Row: -1, Reason: Failed, Err: err})
+	}
+}
+
+// FailModel ends every sequence of a model with an error.
+func (s *Scheduler) FailModel(name string, err error) {
+	q := s.queue(name)
+	if q == nil {
+		return
+	}
+	for len(q.running) > 0 {
+		s.Fail(q.running[len(q.running)-1], err)
+	}
+	for len(q.waiting) > 0 {
+		s.Fail(q.waiting[len(q.waiting)-1], err)
+	}
+}
+
+// Reset ends every sequence with an error, drops the plans in flight (their Commit does nothing)
+// and empties the pool, cached blocks included: what is left to do after a panic in Plan or Commit.
+func (s *Scheduler) Reset(err error) {
+	s.pool.Reset() // first: it empties the tables, so that ending sequences touches no broken list
+	for _, p := range s.inFlight {
+		p.dropped = true
+	}
+	s.inFlight = s.inFlight[:0]
+	for _, q := range s.queues {
+		all := append(slices.Clone(q.running), q.waiting...)
+		q.running, q.waiting, q.blocked = q.running[:0], q.waiting[:0], nil
+		for _, seq := range all {
+			if seq.state == ended { // its final event is made, but it was not unlisted
+				continue
+			}
+			seq.state = ended
+			seq.epoch++
+			q.stats.Finished[Failed]++
+			s.events = append(s.events, Event{Seq: seq, Index: len(seq.Sampled()), Row: -1, Reason: Failed, Err: err})
+		}
+	}
+	s.streaming, s.hold = 0, nil
+}
+
+// Drain refuses new sequences from now on; those accepted run to their end.
+func (s *Scheduler) Drain() { s.draining = true }
+
+// Idle says that no sequence is waiting or running and no plan is in flight.
+func (s *Scheduler) Idle() bool {
+	for _, q := range s.queues {
+		if len(q.waiting)+len(q.running) > 0 {
+			return false
+		}
+	}
+	return len(s.inFlight) == 0
+}
+
+// finish ends a sequence: the one place that does, but for Reset. ev lacks Seq and, when it has
+// no tokens, Index.
+func (s *Scheduler) finish(seq *Sequence, ev Event) {
+	q := seq.queue
+	q.Cache.Release(seq.blocks) // first: should it panic, Reset still finds the sequence in its list
+	if seq.state == running {
+		q.running = remove(q.running, seq)
+	} else {
+		q.waiting = remove(q.waiting, seq)
+		s.unblock(seq)
+	}
+	s.setStreaming(seq, false)
+	seq.state = ended
+	seq.epoch++
+	q.stats.Finished[ev.Reason]++
+	q.cost.finished(len(seq.Sampled()))
+	if len(ev.Tokens) == 0 {
+		ev.Index = len(seq.Sampled())
+	}
+	ev.Seq = seq
+	s.events = append(s.events, ev)
+}
+
+// preempt sends a running sequence back to wait, with its tokens and its age.
+func (s *Scheduler) preempt(p *Plan, seq *Sequence) {
+	q := seq.queue
+	p.drop(seq)
+	q.Cache.Release(seq.blocks)
+	s.setStreaming(seq, false)
+	seq.rewind(0)
+	q.running = remove(q.running, seq)
+	q.waiting = insert(q.waiting, seq)
+	seq.state = waiting
+	s.evicted = true
+	q.stats.Preemptions++
+}
+
+// youngest is the running sequence that arrived last, of any model.
+func (s *Scheduler) youngest() *Sequence {
+	var y *Sequence
+	for _, q := range s.queues {
+		if n := len(q.running); n > 0 && (y == nil || q.running[n-1].age > y.age) {
+			y = q.running[n-1]
+		}
+	}
+	return y
+}
+
+// runs counts the running sequences of all models.
+func (s *Scheduler) runs() int {
+	n := 0
+	for _, q := range s.queues {
+		n += len(q.running)
+	}
+	return n
+}
+
+func (s *Scheduler) setStreaming(seq *Sequence, on bool) {
+	if seq.streaming == on {
+		return
+	}
+	if seq.streaming = on; on {
+		s.streaming++
+	} else {
+		s.streaming--
+	}
+}
+
+// unblock forgets that memory refused seq, which has been admitted or has ended.
+func (s *Scheduler) unblock(seq *Sequence) {
+	seq.refusedAt, seq.overtaken = 0, 0
+	if seq.queue.blocked == seq {
+		seq.queue.blocked = nil
+	}
+	if s.hold == seq {
+		s.hold = nil
+	}
+}
+
+// find returns where a sequence of that age is in a list, or belongs.
+func find(list []*Sequence, age uint64) int {
+	i, _ := slices.BinarySearchFunc(list, age, func(q *Sequence, age uint64) int {
+		switch {
+		case q.age < age:
+			return -1
+		case q.age > age:
+			return 1
+		}
+		return 0
+	})
+	return i
+}
+
+func insert(list []*Sequence, seq *Sequence) []*Sequence {
+	return slices.Insert(list, find(list, seq.age), seq)
+}
+
+func remove(list []*Sequence, seq *Sequence) []*Sequence {
+	i := find(list, seq.age)
+	if i == len(list) || list[i] != seq {
+		panic(fmt.Sprintf("sched: %s: sequence %d is not where it should be", seq.Model, seq.age))
+	}
+	return slices.Delete(list, i, i+1)
+}
+
+// Errors of Submit.
+var (
+	// ErrUnknownModel: there is no such model; 404.
+	ErrUnknownModel = errors.New("unknown model")
+	// ErrTooLong: the sequence can never run here; 400. The message has the numbers.
+	ErrTooLong = errors.New("too long")
+	// ErrTooMany: so many sequences of one request can never be accepted; 400.
+	ErrTooMany = errors.New("too many sequences")
+	// ErrOverCapacity: no room now; 429. The error is an *OverCapacity, which knows when to retry.
+	ErrOverCapacity = errors.New("over capacity")
+	// ErrDraining: nothing new is taken because the server is about to stop; 503.
+	ErrDraining = errors.New("shutting down")
+)
+
+// OverCapacity is ErrOverCapacity with its numbers.
+type OverCapacity struct {
+	Model      string
+	Waiting    int           // sequences of the model that are accepted and not running
+	RetryAfter time.Duration // when a place is predicted to come free, a second at least
+}
+
+func (e *OverCapacity) Error() string {
+	return fmt.Sprintf("model %s is over capacity: %d waiting; retry in %.0f s", e.Model, e.Waiting, e.RetryAfter.Seconds())
+}
+
+// Is makes errors.Is(err, ErrOverCapacity) true.
+func (e *OverCapacity) Is(target error) bool { return target == ErrOverCapacity }

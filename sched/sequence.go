@@ -1,0 +1,167 @@
+package sched
+
+import (
+	"slices"
+	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
+)
+
+// Sequence is one generation: prompt tokens and then sampled tokens. The submitter fills the
+// exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
+type Sequence struct {
+	Model    string
+	Identity kvcache.Identity // adapter, regime and salt: who may share its blocks
+	Key      string           // whose it is; not used yet, for fairness between keys
+	Prompt   []int32          // at least one token
+
+	MaxTokens int     // to sample; 0 computes the prompt only
+	MinTokens int     // an end token before this many sampled tokens does not end it
+	EndTokens []int32 // nil when end tokens are ignored
+
+	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
+	PromptLogits bool
+	// SkipPrefix computes the whole prompt even if its blocks are cached. It still leaves its own.
+	SkipPrefix bool
+
+	Priority int // not used yet
+	SLA      SLA // not used yet
+
+	User any // the submitter's own
+
+	queue   *queue
+	state   state
+	age     uint64 // order of arrival
+	arrival time.Time
+	blocks  *kvcache.BlockTable
+	tokens  []int32 // prompt, then sampled
+
+	// Positions before computed are stored and committed; before planned, stored once the plans
+	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
+	computed, planned int
+	pending           int
+	drafting          bool
+	draft             []int32
+	epoch             uint32 // rows of another epoch are void
+
+	family    *family // of the request's sequences with the same prompt; nil when it is alone
+	prefilled bool    // the prompt was computed once
+	streaming bool    // counted in Scheduler.streaming
+	cached    int
+	wanted    int // prompt logits before this position were delivered
+	barren    int // rows in a row that yielded nothing
+	chunk     int // scratch of planPrompts
+
+	overtaken int // times a younger sequence was admitted although this one was refused
+	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
+}
+
+// family is the sequences of a request that have the same prompt: one computes it, the others wait
+// and then find its blocks.
+type family struct {
+	first *Sequence // the one that computes it; nil before anybody does
+	done  bool
+}
+
+type state uint8
+
+const (
+	fresh state = iota
+	waiting
+	running
+	ended
+)
+
+// SLA is the latency a request asks for; zero is best effort.
+type SLA struct{ TTFT, TPOT time.Duration }
+
+// Tokens returns prompt and sampled tokens known so far; the slice is the scheduler's own.
+func (q *Sequence) Tokens() []int32 { return q.tokens }
+
+// Sampled returns the tokens sampled so far.
+func (q *Sequence) Sampled() []int32 { return q.tokens[len(q.Prompt):] }
+
+// Blocks returns the sequence's block table.
+func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
+
+// CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
+func (q *Sequence) CachedTokens() int { return q.cached }
+
+// Arrival is when it was submitted.
+func (q *Sequence) Arrival() time.Time { return q.arrival }
+
+// Running says whether it has been admitted and not been preempted since.
+func (q *Sequence) Running() bool { return q.state == running }
+
+// Done says whether its final event was made.
+func (q *Sequence) Done() bool { return q.state == ended }
+
+// SetDraft proposes tokens to follow the last known one. The next row checks as many as fit, or
+// none; what it does not check is dropped. No effect while a sample is in flight.
+func (q *Sequence) SetDraft(tokens []int32) {
+	if q.state == running && q.pending == 0 && !q.drafting {
+		q.draft = append(q.draft[:0], tokens...)
+	}
+}
+
+// todo is how many tokens a row of it could compute now: 1 when decoding, more in a prompt, 0 when
+// what comes next is not known before a check of drafts is committed, or nothing comes.
+func (q *Sequence) todo() int {
+	if q.MaxTokens > 0 && q.left() <= 0 {
+		return 0
+	}
+	return len(q.tokens) + q.pending - q.planned
+}
+
+// left is how many tokens may be sampled beyond those in flight.
+func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pending }
+
+// rewind makes it continue from its first n tokens; rows in flight are void.
+func (q *Sequence) rewind(n int) {
+	q.computed, q.planned, q.pending = n, n, 0
+	q.drafting, q.draft = false, q.draft[:0]
+	q.epoch++
+}
+
+// push appends a sampled token and says whether it is the last. stop says that a stop string
+// ends with it.
+func (q *Sequence) push(token int32, stop bool) Reason {
+	q.tokens = append(q.tokens, token)
+	n := len(q.Sampled())
+	switch {
+	case n >= q.MinTokens && slices.Contains(q.EndTokens, token):
+		return Stop
+	case stop:
+		return StopString
+	case n >= q.MaxTokens:
+		return Length
+	}
+	return None
+}
+
+// Reason is why a sequence ended.
+type Reason uint8
+
+// Reasons. None is that of an event that is not final.
+const (
+	None       Reason = iota
+	Stop              // an end token
+	StopString        // Output.Stop
+	Length            // MaxTokens
+	Cancelled
+	Failed // Event.Err says why
+)
+
+func (r Reason) String() string {
+	return [...]string{"none", "stop", "stop string", "length", "cancelled", "failed"}[r]
+}
+
+// Event is what happened to a sequence. The last event of a sequence, and only that, has a Reason.
+type Event struct {
+	Seq    *Sequence
+	Tokens []int32 // new ones, in order, an end token included; not to be written to
+	Index  int     // of Tokens[0] among the sampled tokens
+	Row    int     // of the plan committed last; -1 when the event comes from no row
+	Reason Reason
+	Err    error
+}

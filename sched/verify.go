@@ -1,0 +1,96 @@
+package sched
+
+import (
+	"fmt"
+	"time"
+)
+
+// ModelStats counts one model's sequences and tokens; all but Waiting and Running only grow.
+type ModelStats struct {
+	Model              string
+	Waiting, Running   int
+	Submitted, Refused uint64
+	Finished           [Failed + 1]uint64 // by Reason
+	Preemptions        uint64
+	Steps              uint64
+	PromptTokens       uint64 // computed: without prefix hits, with what was computed again
+	SampledTokens      uint64
+	PrefixQueried      uint64 // tokens looked up in the prefix cache at admission
+	PrefixHit          uint64 // and found
+	DeviceTime         time.Duration
+}
+
+// Stats counts, in the order the models were added.
+func (s *Scheduler) Stats() []ModelStats {
+	out := make([]ModelStats, len(s.queues))
+	for i, q := range s.queues {
+		out[i] = q.stats
+		out[i].Waiting, out[i].Running = len(q.waiting), len(q.running)
+	}
+	return out
+}
+
+// Verify recounts lists, positions, budgets and the pool, and names the first that is wrong.
+func (s *Scheduler) Verify() error {
+	streaming, holdSeen := 0, s.hold == nil
+	for _, q := range s.queues {
+		if len(q.running) > q.MaxSeqs {
+			return fmt.Errorf("sched: %s: %d running of at most %d", q.Name, len(q.running), q.MaxSeqs)
+		}
+		for _, list := range [][]*Sequence{q.waiting, q.running} {
+			for i, seq := range list {
+				if i > 0 && list[i-1].age >= seq.age || seq.queue != q {
+					return fmt.Errorf("sched: %s: sequence %d is out of order", q.Name, seq.age)
+				}
+			}
+		}
+		blockedSeen := q.blocked == nil
+		for _, seq := range q.waiting {
+			blockedSeen = blockedSeen || seq == q.blocked
+			holdSeen = holdSeen || seq == s.hold
+			if seq.state != waiting || seq.planned != 0 || seq.pending != 0 || seq.drafting || seq.streaming {
+				return fmt.Errorf("sched: %s: sequence %d waits in state %d with %d tokens planned", q.Name, seq.age, seq.state, seq.planned)
+			}
+			for g := range q.Cache.Config().Groups {
+				if n := len(seq.blocks.Blocks(g)); n > 0 {
+					return fmt.Errorf("sched: %s: sequence %d waits with %d blocks", q.Name, seq.age, n)
+				}
+			}
+		}
+		if !blockedSeen {
+			return fmt.Errorf("sched: %s: sequence %d is blocked but not waiting", q.Name, q.blocked.age)
+		}
+		for _, seq := range q.running {
+			if seq.streaming {
+				streaming++
+			}
+			if seq.state != running || seq.computed > seq.planned || seq.planned > len(seq.tokens)+seq.pending ||
+				len(seq.tokens)+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || seq.computed != seq.blocks.Tokens() {
+				return fmt.Errorf("sched: %s: sequence %d runs in state %d: %d computed (%d sealed), %d planned, of %d tokens and %d pending; at most %d and %d",
+					q.Name, seq.age, seq.state, seq.computed, seq.blocks.Tokens(), seq.planned, len(seq.tokens), seq.pending, len(seq.Prompt), seq.MaxTokens)
+			}
+			for g, cfg := range q.Cache.Config().Groups {
+				if n := len(seq.blocks.Blocks(g)); n*cfg.BlockTokens < seq.planned {
+					return fmt.Errorf("sched: %s: sequence %d has %d blocks for %d tokens", q.Name, seq.age, n, seq.planned)
+				}
+			}
+		}
+	}
+	if streaming != s.streaming || !holdSeen {
+		return fmt.Errorf("sched: %d streaming, counted %d; hold is waiting: %t", s.streaming, streaming, holdSeen)
+	}
+	if len(s.inFlight) > s.limits.InFlight {
+		return fmt.Errorf("sched: %d plans in flight of at most %d", len(s.inFlight), s.limits.InFlight)
+	}
+	if err := s.pool.Verify(); err != nil {
+		return err
+	}
+	if s.runs() == 0 {
+		for _, m := range s.pool.Stats().Models {
+			if m.Live > 0 && s.queue(m.Model) != nil {
+				return fmt.Errorf("sched: %s: %d live blocks at rest", m.Model, m.Live)
+			}
+		}
+	}
+	return nil
+}
