@@ -275,7 +275,7 @@ func TestSmolLM2AgreesWithTheReference(t *testing.T) {
 		wg.Go(func() {
 			sure := len(c.Greedy)
 			if !soak() {
-				sure = min(sure, 20)
+				sure = min(sure, 8)
 			}
 			got, _, _ := answer(t, e, engine.Request{Model: "smol", Prompt: c.IDs, MaxTokens: sure, IgnoreEOS: true})
 			for j, m := range c.Margins {
