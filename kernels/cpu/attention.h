@@ -1,0 +1,401 @@
+// attention.h: RotaryStore and causal attention over paged keys and values. Included by each
+// variant_*.c. Letters: H query heads, G key/value heads, R query rows worked on together.
+//   q float32 [T, H*kdim] | cache float32, fp16 or bf16, drawn in doc.go | dst float32 [T, H*vdim]
+// The context is cut into partitions of 256 positions counted from 0. Within one, a row's scores
+// are sums over the head's values in ascending order, its weights are e^(score - largest score of
+// the partition), summed in 8 lanes; its output is a sum over positions in ascending order.
+// Partitions are merged in ascending order by merge_row. Positions that a row does not see weigh an exact
+// 0, which changes no sum, so rows of different length share a tile.
+// A chunk is one partition of a short row group (decode; merged by the next command), or all
+// partitions for a tile of query tokens (prefill). reference: kernels/ref Attention.
+
+enum { PARTITION = 256, TILE = 16, ROWS = 4 };
+
+VEC f8 load_kv(const uint8_t *p, int i, int type) {
+	if (type == OI_F16)
+		return f8_from_f16((const uint16_t *)p + i);
+	if (type == OI_F32)
+		return f8_load((const float *)p + i);
+	return f8_from_bf16((const uint16_t *)p + i);
+}
+
+VEC float load_kv1(const uint8_t *p, int i, int type) {
+	return half_float(p + (size_t)i * (type == OI_F32 ? 4 : 2), type);
+}
+
+// head_block returns a head's part of a block: keys, then values.
+VEC uint8_t *head_block(const oi_cache *c, int block, int g) {
+	int64_t head = (int64_t)c->block_tokens * (c->kdim + c->vdim) * (c->type == OI_F32 ? 4 : 2);
+	return c->pages + block / c->blocks_per_page * c->page_bytes + block % c->blocks_per_page * c->block_bytes +
+		c->layer_offset + g * head;
+}
+
+static void to_cache(void *dst, const float *x, int n, int type) {
+	if (type == OI_F32) {
+		memcpy(dst, x, n * sizeof(float));
+		return;
+	}
+	uint16_t *h = dst;
+	int i = 0;
+	for (; i + 8 <= n; i += 8)
+		type == OI_F16 ? f8_to_f16(h + i, f8_load(x + i)) : f8_to_bf16(h + i, f8_load(x + i));
+	if (i < n) {
+		float tail[8] = {0};
+		uint16_t out[8];
+		memcpy(tail, x + i, (n - i) * sizeof(float));
+		type == OI_F16 ? f8_to_f16(out, f8_load(tail)) : f8_to_bf16(out, f8_load(tail));
+		memcpy(h + i, out, (n - i) * 2);
+	}
+}
+
+// rotate turns the first rot values of a head and copies the others; dst may be x.
+static void rotate(float *dst, const float *x, const float *cs, int rot, int n) {
+	int h = rot / 2, i = 0;
+	for (; i + 8 <= h; i += 8) {
+		f8 c = f8_load(cs + i), s = f8_load(cs + h + i), a = f8_load(x + i), b = f8_load(x + h + i);
+		f8_store(dst + i, f8_sub(f8_mul(a, c), f8_mul(b, s)));
+		f8_store(dst + h + i, f8_add(f8_mul(b, c), f8_mul(a, s)));
+	}
+	for (; i < h; i++) {
+		float a = x[i], b = x[h + i];
+		dst[i] = a * cs[i] - b * cs[h + i];
+		dst[h + i] = b * cs[i] + a * cs[h + i];
+	}
+	if (dst != x)
+		memcpy(dst + rot, x + rot, (n - rot) * sizeof(float));
+}
+
+static void rotary(const void *arg, int chunk, oi_thread *th) {
+	const oi_rotary *a = arg;
+	const oi_cache *c = &a->cache;
+	const int kd = c->kdim, vd = c->vdim, size = c->type == OI_F32 ? 4 : 2;
+	float *k = oi_scratch(th);
+	void *packed = k + kd;
+	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
+	for (int t = from; t < to; t++) {
+		const float *x = a->qkv + t * a->qkv_stride, *cs = a->cossin + t * a->cs_stride;
+		float *q = oi_out(th, a->q + t * a->q_stride, (size_t)a->H * kd * sizeof(float));
+		for (int h = 0; h < a->H; h++, x += kd, q += kd) {
+			if (a->qnorm) {
+				rms_row(q, x, a->qnorm, kd, a->eps);
+				rotate(q, q, cs, a->rot, kd);
+			} else {
+				rotate(q, x, cs, a->rot, kd);
+			}
+		}
+		int slot = a->slots[t];
+		if (slot < 0)
+			continue;
+		int off = slot % c->block_tokens;
+		for (int g = 0; g < c->heads; g++) {
+			uint8_t *base = head_block(c, slot / c->block_tokens, g);
+			const float *kx = x + g * kd, *vx = x + c->heads * kd + g * vd;
+			if (a->knorm) {
+				rms_row(k, kx, a->knorm, kd, a->eps);
+				rotate(k, k, cs, a->rot, kd);
+			} else {
+				rotate(k, kx, cs, a->rot, kd);
+			}
+			to_cache(packed, k, kd, c->type);
+			oi_scatter(th, base + ((size_t)(off / TILE) * TILE * kd + off % TILE) * size, packed, kd, size, TILE * size);
+			uint8_t *v = base + ((size_t)c->block_tokens * kd + (size_t)off * vd) * size;
+			to_cache(oi_out(th, v, (size_t)vd * size), vx, vd, c->type);
+		}
+	}
+}
+
+// row is one query head of one token and what of the context it sees.
+typedef struct {
+	const float *q;
+	int from, to;
+} row;
+
+// part_row is a row's result over one partition: o holds unnormalised sums.
+typedef struct {
+	float m, l;
+} part_row;
+
+// keys writes R rows' scores of the 16 positions of tile k.
+VEC void keys(const oi_attn *a, const row *r, const uint8_t *k, const uint8_t *next, float (*s)[PARTITION], int at,
+	const int type, const int R) {
+	f8 lo[ROWS], hi[ROWS];
+	for (int i = 0; i < R; i++)
+		lo[i] = hi[i] = f8_zero();
+	for (int d = 0; d < a->cache.kdim; d++) {
+		__builtin_prefetch(next + d * 32, 0, 3);
+		f8 k0 = load_kv(k, d * TILE, type), k1 = load_kv(k, d * TILE + 8, type);
+UNROLL
+		for (int i = 0; i < R; i++) {
+			f8 q = f8_set(r[i].q[d]);
+			lo[i] = f8_fma(q, k0, lo[i]);
+			hi[i] = f8_fma(q, k1, hi[i]);
+		}
+	}
+	for (int i = 0; i < R; i++) {
+		f8 x = f8_mul(lo[i], f8_set(a->scale)), y = f8_mul(hi[i], f8_set(a->scale));
+		if (a->soft_cap > 0) {
+			f8 c = f8_set(a->soft_cap);
+			x = f8_mul(c, f8_tanh(f8_div(x, c)));
+			y = f8_mul(c, f8_tanh(f8_div(y, c)));
+		}
+		f8_store(s[i] + at, x);
+		f8_store(s[i] + at + 8, y);
+	}
+}
+
+// weigh turns scores [0, n) of a row into weights; those outside [from, to) become 0.
+static part_row weigh(float *s, int n, int from, int to) {
+	for (int i = 0; i < from && i < n; i++)
+		s[i] = -INFINITY;
+	for (int i = to < 0 ? 0 : to; i < n; i++)
+		s[i] = -INFINITY;
+	f8 top = f8_set(-INFINITY);
+	for (int i = 0; i < n; i += 8)
+		top = f8_max(f8_load(s + i), top);
+	float v[8], m = -INFINITY;
+	f8_store(v, top);
+	for (int i = 0; i < 8; i++)
+		m = v[i] > m ? v[i] : m;
+	if (from >= to)
+		m = 0; // nothing to see here: all weights are 0
+	f8 l = f8_zero();
+	for (int i = 0; i < n; i += 8) {
+		f8 e = f8_exp(f8_sub(f8_load(s + i), f8_set(m)));
+		f8_store(s + i, e);
+		l = f8_add(l, e);
+	}
+	return (part_row){m, f8_sum(l)};
+}
+
+// values adds R rows' weighted values of n positions for `wide` vectors of the head.
+VEC void values(const uint8_t *const *tile, int n, int d, int vdim, float (*s)[PARTITION], int first, float *const *o,
+	const int type, const int R, const int wide) {
+	f8 acc[ROWS][2];
+	for (int i = 0; i < R; i++)
+		for (int w = 0; w < wide; w++)
+			acc[i][w] = f8_zero();
+	for (int p = first; p < n; p++) {
+		const uint8_t *v = tile[p / TILE];
+		int at = p % TILE * vdim + d;
+		f8 x[2];
+		for (int w = 0; w < wide; w++)
+			x[w] = load_kv(v, at + 8 * w, type);
+UNROLL
+		for (int i = 0; i < R; i++) {
+			f8 e = f8_set(s[i][p]);
+			for (int w = 0; w < wide; w++)
+				acc[i][w] = f8_fma(e, x[w], acc[i][w]);
+		}
+	}
+	for (int i = 0; i < R; i++)
+		for (int w = 0; w < wide; w++)
+			f8_store(o[i] + d + 8 * w, acc[i][w]);
+}
+
+// partition computes R rows over positions [256 part, ...) of a sequence's context.
+VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row *r, int part, part_row *out,
+	float *const *o, const int type, const int R) {
+	const oi_cache *c = &a->cache;
+	const int size = type == OI_F32 ? 4 : 2;
+	int base = part * PARTITION, from = base + PARTITION, to = base;
+	for (int i = 0; i < R; i++) {
+		from = r[i].from < from ? r[i].from : from;
+		to = r[i].to > to ? r[i].to : to;
+	}
+	from = (from > base ? from : base) - base;
+	to = (to < base + PARTITION ? to : base + PARTITION) - base;
+	if (from >= to)
+		from = to = 0;
+	float s[ROWS][PARTITION] __attribute__((aligned(64)));
+	const uint8_t *v[PARTITION / TILE];
+	const int t0 = from / TILE, t1 = (to + TILE - 1) / TILE;
+	const uint8_t *k = NULL;
+	for (int t = t0; t <= t1; t++) {
+		const uint8_t *next = k;
+		if (t < t1) {
+			int pos = base + t * TILE;
+			const uint8_t *head = head_block(c, table[pos / c->block_tokens], g);
+			int in = pos % c->block_tokens;
+			next = head + (size_t)in * c->kdim * size;
+			v[t] = head + ((size_t)c->block_tokens * c->kdim + (size_t)in * c->vdim) * size;
+		}
+		if (t > t0)
+			keys(a, r, k, next, s, (t - 1) * TILE, type, R);
+		k = next;
+	}
+	for (int i = 0; i < R; i++) {
+		// Lanes count from the partition's start, so that a tile shared with other rows adds in the same order.
+		int skip = t0 * TILE;
+		out[i] = weigh(s[i] + skip, t1 * TILE - skip, r[i].from - base - skip, r[i].to - base - skip);
+	}
+	int d = 0;
+	for (; d + 16 <= c->vdim; d += 16)
+		values(v, to, d, c->vdim, s, from, o, type, R, 2);
+	for (; d + 8 <= c->vdim; d += 8)
+		values(v, to, d, c->vdim, s, from, o, type, R, 1);
+	for (; d < c->vdim; d++)
+		for (int i = 0; i < R; i++) {
+			float sum = 0;
+			for (int p = from; p < to; p++)
+				sum += s[i][p] * load_kv1(v[p / TILE], p % TILE * c->vdim + d, type);
+			o[i][d] = sum;
+		}
+}
+
+#define PARTITION_FN(name, type, R)                                                                                  \
+	static void name(const oi_attn *a, const int32_t *table, int g, const row *r, int part, part_row *out,           \
+		float *const *o) {                                                                                           \
+		partition_rows(a, table, g, r, part, out, o, type, R);                                                       \
+	}
+PARTITION_FN(part16_1, OI_F16, 1)
+PARTITION_FN(part32_1, OI_F32, 1)
+PARTITION_FN(partb16_1, OI_BF16, 1)
+#if SHARED_TILES
+PARTITION_FN(part16_2, OI_F16, 2)
+PARTITION_FN(part16_3, OI_F16, 3)
+PARTITION_FN(part16_4, OI_F16, 4)
+PARTITION_FN(part32_4, OI_F32, 4)
+PARTITION_FN(partb16_4, OI_BF16, 4)
+#else
+#define part16_2 NULL
+#define part16_3 NULL
+#define part16_4 NULL
+#define part32_4 NULL
+#define partb16_4 NULL
+#endif
+
+// partition computes n <= ROWS rows.
+static void partition(const oi_attn *a, const int32_t *table, int g, const row *r, int n, int part, part_row *out,
+	float *const *o) {
+	typedef void (*fn)(const oi_attn *, const int32_t *, int, const row *, int, part_row *, float *const *);
+	static const fn all[3][ROWS] = {
+		[OI_F32] = {part32_1, NULL, NULL, part32_4},
+		[OI_F16] = {part16_1, part16_2, part16_3, part16_4},
+		[OI_BF16] = {partb16_1, NULL, NULL, partb16_4},
+	};
+	const fn *f = all[a->cache.type];
+	if (f[n - 1])
+		f[n - 1](a, table, g, r, part, out, o);
+	else
+		for (int i = 0; i < n; i++)
+			f[0](a, table, g, r + i, part, out + i, o + i);
+}
+
+// merge_row adds partition (m, l, o) to what (M, L, O) holds of the partitions before it.
+static void merge_row(part_row *M, float *O, part_row m, const float *o, int vdim) {
+	if (m.l == 0)
+		return; // the row saw nothing of it
+	if (M->l == 0) {
+		*M = m;
+		memcpy(O, o, vdim * sizeof(float));
+		return;
+	}
+	float top = M->m > m.m ? M->m : m.m;
+	float a = f8_first(f8_exp(f8_set(M->m - top))), b = f8_first(f8_exp(f8_set(m.m - top)));
+	f8 a8 = f8_set(a), b8 = f8_set(b);
+	int d = 0;
+	for (; d + 8 <= vdim; d += 8)
+		f8_store(O + d, f8_fma(f8_load(O + d), a8, f8_mul(f8_load(o + d), b8)));
+	for (; d < vdim; d++)
+		O[d] = f8_first(f8_fma(f8_set(O[d]), a8, f8_mul(f8_set(o[d]), b8)));
+	M->m = top;
+	M->l = f8_first(f8_fma(f8_set(M->l), a8, f8_mul(f8_set(m.l), b8)));
+}
+
+static void finish_row(float *dst, part_row M, const float *O, int vdim) {
+	float inverse = M.l == 0 ? 0 : 1 / M.l;
+	for (int d = 0; d < vdim; d++)
+		dst[d] = M.l == 0 ? 0 : O[d] * inverse;
+}
+
+// see sets what query head h of token tok of an item's sequence sees.
+static row see(const oi_attn *a, const oi_attn_item *it, int tok, int h) {
+	int end = a->starts[it->seq + 1], to = a->contexts[it->seq] - (end - 1 - tok);
+	int from = a->window > 0 && to > a->window ? to - a->window : 0;
+	return (row){a->q + tok * a->q_stride + (size_t)h * a->cache.kdim, from, to};
+}
+
+static void attn(const void *arg, int chunk, oi_thread *th) {
+	const oi_attn *a = arg;
+	const oi_attn_item *it = &a->item[chunk];
+	const int vdim = a->cache.vdim, per = a->H / a->cache.heads, rows = it->n * per;
+	const int32_t *table = a->tables + (size_t)it->seq * a->table_stride;
+	if (it->part >= 0) {
+		// One partition alone: rows of partial sums, for merge.
+		float *out = a->partial + (size_t)it->slot * per * (vdim + 2);
+		out = oi_out(th, out, (size_t)rows * (vdim + 2) * sizeof(float));
+		for (int i = 0; i < rows; i += ROWS) {
+			row r[ROWS];
+			part_row m[ROWS];
+			float *o[ROWS];
+			int n = rows - i < ROWS ? rows - i : ROWS;
+			for (int k = 0; k < n; k++) {
+				r[k] = see(a, it, it->tok + (i + k) / per, it->g * per + (i + k) % per);
+				o[k] = out + (size_t)(i + k) * (vdim + 2);
+			}
+			partition(a, table, it->g, r, n, it->part, m, o);
+			for (int k = 0; k < n; k++) {
+				o[k][vdim] = m[k].m;
+				o[k][vdim + 1] = m[k].l;
+			}
+		}
+		return;
+	}
+	// Scratch: running sums of all rows, then one group's sums over a partition.
+	part_row *M = oi_scratch(th);
+	float *O = (float *)(M + rows), *o4 = O + (size_t)rows * vdim;
+	for (int i = 0; i < rows; i++)
+		M[i] = (part_row){0, 0};
+	int first = see(a, it, it->tok, 0).from / PARTITION;
+	int last = (see(a, it, it->tok + it->n - 1, 0).to - 1) / PARTITION;
+	for (int part = first; part <= last; part++) {
+		for (int i = 0; i < rows; i += ROWS) {
+			row r[ROWS];
+			part_row m[ROWS];
+			float *o[ROWS];
+			int n = rows - i < ROWS ? rows - i : ROWS;
+			for (int k = 0; k < n; k++) {
+				r[k] = see(a, it, it->tok + (i + k) / per, it->g * per + (i + k) % per);
+				o[k] = o4 + k * vdim;
+			}
+			if (r[n - 1].to <= part * PARTITION)
+				continue; // the group's tokens end before this partition
+			partition(a, table, it->g, r, n, part, m, o);
+			for (int k = 0; k < n; k++)
+				merge_row(&M[i + k], O + (size_t)(i + k) * vdim, m[k], o[k], vdim);
+		}
+	}
+	for (int t = 0; t < it->n; t++) {
+		int tok = it->tok + t, col = it->g * per * vdim;
+		float *out = oi_out(th, a->dst + tok * a->dst_stride + col, (size_t)per * vdim * sizeof(float));
+		for (int h = 0; h < per; h++)
+			finish_row(out + h * vdim, M[t * per + h], O + (size_t)(t * per + h) * vdim, vdim);
+		if (a->prep.q || a->prep.f)
+			prepare(&a->prep, tok, col, out, per * vdim, th);
+	}
+}
+
+// merge reduces the partitions of the item whose number is the chunk's: items with part 0 of
+// a run of slots, `first` of them.
+static void merge(const void *arg, int chunk, oi_thread *th) {
+	const oi_attn *a = arg;
+	const oi_attn_item *it = &a->item[chunk];
+	const int vdim = a->cache.vdim, per = a->H / a->cache.heads, rows = it->n * per;
+	const size_t slot = (size_t)rows * (vdim + 2);
+	const float *partial = a->partial + (size_t)it->slot * per * (vdim + 2);
+	float *O = oi_scratch(th);
+	for (int t = 0; t < it->n; t++) {
+		int tok = it->tok + t, col = it->g * per * vdim;
+		float *out = oi_out(th, a->dst + tok * a->dst_stride + col, (size_t)per * vdim * sizeof(float));
+		for (int h = 0; h < per; h++) {
+			part_row M = {0, 0};
+			for (int i = 0; i < it->first; i++) {
+				const float *o = partial + i * slot + (size_t)(t * per + h) * (vdim + 2);
+				merge_row(&M, O, (part_row){o[vdim], o[vdim + 1]}, o, vdim);
+			}
+			finish_row(out + h * vdim, M, O, vdim);
+		}
+		if (a->prep.q || a->prep.f)
+			prepare(&a->prep, tok, col, out, per * vdim, th);
+	}
+}

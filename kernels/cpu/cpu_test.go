@@ -1,0 +1,46 @@
+//go:build cgo
+
+package cpu_test
+
+import (
+	"testing"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cpu"
+	"github.com/openinfer-go/openinfer/kernels/kerneltest"
+)
+
+func opener(o cpu.Options) func(testing.TB) kernels.Device {
+	return func(t testing.TB) kernels.Device {
+		d, err := cpu.Open(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+}
+
+// int8Tolerances are those of activations rounded to int8 in groups of 32.
+func int8Tolerances() kerneltest.Tolerances {
+	tol := kerneltest.Float32()
+	tol.Linear = 0.006
+	return tol
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("exact", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 2}), kerneltest.Float32())
+	})
+	t.Run("int8", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Threads: 2}), int8Tolerances())
+	})
+	t.Run("int8 one thread", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Threads: 1}), int8Tolerances())
+	})
+	t.Run("portable", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Threads: 2}), int8Tolerances())
+	})
+	t.Run("portable exact", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Exact: true, Threads: 2}), kerneltest.Float32())
+	})
+}

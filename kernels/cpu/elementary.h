@@ -1,0 +1,27 @@
+// elementary.h: exp and tanh on vectors.
+
+// f8_exp is e^a to 1e-7 relative; 0 below -87.3 (so that minus infinity gives an exact 0), at
+// most e^88.3; NaN stays.
+VEC f8 f8_exp(f8 a) {
+	f8 x = f8_min(f8_set(88.3f), f8_max(f8_set(-87.3f), a));
+	f8 n = f8_round(f8_mul(x, f8_set(1.44269504f)));
+	f8 r = f8_fma(n, f8_set(-0.693359375f), x);
+	r = f8_fma(n, f8_set(2.12194440e-4f), r);
+	f8 p = f8_set(1.9875691500e-4f);
+	p = f8_fma(p, r, f8_set(1.3981999507e-3f));
+	p = f8_fma(p, r, f8_set(8.3334519073e-3f));
+	p = f8_fma(p, r, f8_set(4.1665795894e-2f));
+	p = f8_fma(p, r, f8_set(1.6666665459e-1f));
+	p = f8_fma(p, r, f8_set(5.0000001201e-1f));
+	p = f8_add(f8_fma(p, f8_mul(r, r), r), f8_set(1));
+	return f8_pick(f8_set(-87.3f), a, f8_zero(), f8_mul(p, f8_pow2(n)));
+}
+
+// f8_silu is a / (1 + e^-a).
+VEC f8 f8_silu(f8 a) { return f8_div(a, f8_add(f8_set(1), f8_exp(f8_sub(f8_zero(), a)))); }
+
+// f8_tanh loses relative accuracy near 0, where its absolute error is still 1e-7.
+VEC f8 f8_tanh(f8 a) {
+	f8 e = f8_exp(f8_mul(f8_set(2), a));
+	return f8_sub(f8_set(1), f8_div(f8_set(2), f8_add(e, f8_set(1))));
+}

@@ -1,0 +1,10 @@
+// operators.h: the operators' code in the words of the vec_*.h that was included before it.
+#include <math.h>
+#include "elementary.h"
+#include "linear.h"
+#include "rows.h"
+#include "attention.h"
+#include "scan.h"
+
+#define OPERATORS(variant)                                                                              \
+	{ variant, linear, norm, prep, silu, embed, gather, cossin, rotary, attn, merge, largest, find, sumexp, greater, select_ids }
