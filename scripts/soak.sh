@@ -35,7 +35,7 @@ for part in $parts; do
     fuzz)
         for pkg in $(go list ./...); do
             for f in $(go test -list '^Fuzz' "$pkg" 2>/dev/null | grep '^Fuzz' || true); do
-                run "fuzz ${pkg##*openinfer/} $f" go test -run '^$' -fuzz "^$f\$" -fuzztime "${seconds}s" "$pkg"
+                run "fuzz ${pkg##*openinfer/} $f" go test -run '^$' -fuzz "^$f\$" -fuzztime "${seconds}s" -fuzzminimizetime 5x "$pkg"
             done
         done
         ;;

@@ -12,8 +12,12 @@ func (d *Device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernel
 	if d.err != nil || !d.ok(check.EmbedRows(dst, table, ids)) {
 		return
 	}
+	row := make([]float64, table.K)
 	for t, id := range ids.Host {
-		table.Impl.(weight).row(dst.Row(t), int(id))
+		table.Impl.(weight).row(row, int(id))
+		for k, v := range row {
+			dst.Row(t)[k] = float32(v)
+		}
 	}
 }
 
@@ -63,13 +67,12 @@ func (d *Device) linear(dst, x kernels.Tensor, w *kernels.Weight, add bool) {
 			widen(wide[(t-from)*K:], x.Row(t))
 		}
 		d.each(w.N, func(first, last int) {
-			w32, w64 := make([]float32, K), make([]float64, K)
+			row := make([]float64, K)
 			for n := first; n < last; n++ {
-				rows.row(w32, n)
-				widen(w64, w32)
+				rows.row(row, n)
 				bias := float64(rows.biasOf(n))
 				for t := from; t < to; t++ {
-					y := dot(wide[(t-from)*K:], w64) + bias
+					y := dot(wide[(t-from)*K:], row) + bias
 					if add {
 						y += float64(dst.Row(t)[n])
 					}
@@ -91,14 +94,14 @@ func widen(dst []float64, x []float32) {
 func dot(x, w []float64) float64 {
 	x = x[:len(w)]
 	var a, b, c, e float64
-	i := 0
-	for ; i+4 <= len(w); i += 4 {
-		a += x[i] * w[i]
-		b += x[i+1] * w[i+1]
-		c += x[i+2] * w[i+2]
-		e += x[i+3] * w[i+3]
+	for len(w) >= 4 && len(x) >= 4 {
+		a += x[0] * w[0]
+		b += x[1] * w[1]
+		c += x[2] * w[2]
+		e += x[3] * w[3]
+		x, w = x[4:], w[4:]
 	}
-	for ; i < len(w); i++ {
+	for i := range w {
 		a += x[i] * w[i]
 	}
 	return (a + b) + (c + e)

@@ -3,6 +3,7 @@ package ref
 import (
 	"fmt"
 	"math"
+	"sync"
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/internal/hostmem"
@@ -159,32 +160,37 @@ func (w weight) part(n int) *part {
 	return &w[i]
 }
 
-// row writes the K weights of output n of the whole weight to dst. A product is rounded to
-// float32 before a minimum is added, as the formats' own readers do.
-func (w weight) row(dst []float32, n int) {
+// row writes the K weights of output n of the whole weight to dst. They are float32 values: a
+// product is rounded before a minimum is added, as the formats' own readers do.
+func (w weight) row(dst []float64, n int) {
 	p := w.part(n)
 	n -= p.first
-	if p.Bits == 0 {
-		for k := range dst {
-			if p.float != nil {
-				dst[k] = p.float[n*p.K+k]
-			} else {
-				dst[k] = fromHalf(p.half[n*p.K+k], p.Type)
-			}
+	switch {
+	case p.float != nil:
+		widen(dst, p.float[n*p.K:(n+1)*p.K])
+		return
+	case p.half != nil:
+		for k, h := range p.half[n*p.K : (n+1)*p.K] {
+			dst[k] = float64(fromHalf(h, p.Type))
 		}
 		return
 	}
 	groups := p.K / p.Group
 	for g := range groups {
 		scale := p.scale[n*groups+g]
-		codes := p.codes[n*p.K+g*p.Group:]
-		for k := range p.Group {
-			if p.HasMin {
-				product := float32(scale * float32(codes[k]))
-				dst[g*p.Group+k] = product + p.min[n*groups+g]
-			} else {
-				dst[g*p.Group+k] = scale * float32(int(codes[k])-int(p.zero[n*groups+g]))
+		codes := p.codes[n*p.K+g*p.Group:][:p.Group]
+		out := dst[g*p.Group:][:p.Group]
+		if p.HasMin {
+			least := p.min[n*groups+g]
+			for k, c := range codes {
+				product := float32(scale * float32(c))
+				out[k] = float64(product + least)
 			}
+			continue
+		}
+		zero := int(p.zero[n*groups+g])
+		for k, c := range codes {
+			out[k] = float64(scale * float32(int(c)-zero))
 		}
 	}
 }
@@ -201,8 +207,17 @@ func fromHalf(v uint16, t kernels.DType) float32 {
 	if t == kernels.BF16 {
 		return math.Float32frombits(uint32(v) << 16)
 	}
-	return float16.Frombits(v).Float32()
+	return fp16()[v]
 }
+
+// fp16 has the value of every fp16: decoding one is most of the work on it otherwise.
+var fp16 = sync.OnceValue(func() *[1 << 16]float32 {
+	var t [1 << 16]float32
+	for i := range t {
+		t[i] = float16.Frombits(uint16(i)).Float32()
+	}
+	return &t
+})
 
 // toHalf rounds to the nearest, to even between two.
 func toHalf(v float32, t kernels.DType) uint16 {

@@ -176,6 +176,9 @@ type target struct {
 	pattern *regexp2.Regexp // of "re:"
 }
 
+// maxPattern bounds a pattern: the matcher's compiler recurses into it.
+const maxPattern = 4096
+
 // parseTargets compiles patterns. They are Python's: lookaround occurs, so a backtracking matcher
 // with a time limit runs them.
 func parseTargets(list []string) ([]target, error) {
@@ -185,6 +188,9 @@ func parseTargets(list []string) ([]target, error) {
 		expr, ok := strings.CutPrefix(s, "re:")
 		if !ok {
 			continue
+		}
+		if len(expr) > maxPattern {
+			return nil, fmt.Errorf("%.40q...: a pattern of %d bytes, at most %d are allowed", s, len(expr), maxPattern)
 		}
 		p, err := regexp2.Compile(`\A(?:`+expr+`)`, regexp2.None)
 		if err != nil {

@@ -197,6 +197,7 @@ func TestUnreadableQuantisationIsRefused(t *testing.T) {
 		"sparse":           {ctJSON(`"sparsity_config":{"format":"sparse-24-bitmask"},`, `["Linear"]`, good), layer, []string{"sparsity_config"}},
 		"transforms":       {ctJSON(`"transform_config":{"config_groups":{"u":{}}},`, `["Linear"]`, good), layer, []string{"transform_config"}},
 		"bad pattern":      {ctJSON(`"ignore":["re:("],`, `["Linear"]`, good), layer, []string{"ignore", "re:("}},
+		"deep pattern":     {ctJSON(`"ignore":["re:`+strings.Repeat("(", 1<<20)+`"],`, `["Linear"]`, good), layer, []string{"ignore", "bytes"}},
 		"wrong type":       {ctJSON(`"ignore":"lm_head",`, `["Linear"]`, good), layer, []string{"ignore"}},
 		"no target fits":   {ctJSON("", `["re:b"]`, good), layer, []string{"a.weight_packed", "target"}},
 		"ignored":          {ctJSON(`"ignore":["a"],`, `["Linear"]`, good), layer, []string{"a.weight_packed", "ignore"}},

@@ -1,6 +1,7 @@
 package llama_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -10,4 +11,14 @@ import (
 
 func TestEqualsReferenceOnRef(t *testing.T) {
 	modeltest.Run(t, modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), "llama")
+}
+
+// The reference device takes minutes for all of SmolLM2's prompts.
+func TestSmolLM2EqualsReferenceOnRef(t *testing.T) {
+	dev := modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() })
+	if os.Getenv("OPENINFER_SOAK") != "" {
+		modeltest.SmolLM2(t, dev, 0, 0)
+		return
+	}
+	modeltest.SmolLM2(t, dev, 1, 4)
 }
