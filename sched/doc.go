@@ -6,7 +6,7 @@
 // any more, Plan, execute, Commit, deliver Events.
 //
 // A step runs one model. Models take turns by device time used (byUrgency); deadlines come there.
-// Within a step, sequences that decode go first, oldest first, one token each. Prompts share what
+// Within a step, every sequence that decodes has a row, one token each. Prompts share what
 // is left of the token budget: each gets at least an eighth of it, or all it needs, so a short
 // prompt passes by a long one and the long one goes on; while anybody decodes, prompts together
 // get no more than ChunkTokens, which bounds the gap that decoding sequences see.

@@ -126,15 +126,13 @@ func (s *Scheduler) planQueue(p *Plan, q *queue) {
 			s.prompts = append(s.prompts, seq)
 		}
 	}
-	decodes := budget
-	if len(s.prompts)+len(q.waiting) > 0 {
-		decodes = max(1, budget-budget/4) // prompts go on however many sequences decode
-	}
 
-	// Decodes, oldest first. Preemption shortens q.running from its end.
+	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
+	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
+	drafts := (budget - len(q.running)) / 2
 	for i := 0; i < len(q.running); i++ {
-		if seq := q.running[i]; seq.todo() == 1 && p.Tokens < decodes {
-			s.planDecode(p, seq, decodes-p.Tokens)
+		if seq := q.running[i]; seq.todo() == 1 {
+			drafts -= s.planDecode(p, seq, drafts)
 		}
 	}
 
@@ -152,18 +150,21 @@ func (s *Scheduler) planQueue(p *Plan, q *queue) {
 	s.planPrompts(p, prompt)
 }
 
-func (s *Scheduler) planDecode(p *Plan, seq *Sequence, budget int) {
+// planDecode adds a row of one token and at most so many drafts, and returns how many of them.
+func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
-		drafts = max(0, min(len(seq.draft), budget-1, seq.left()-1))
+		drafts = max(0, min(len(seq.draft), most, seq.left()-1))
 	}
 	// Nobody is preempted for a draft.
 	if drafts > 0 && !seq.queue.Cache.Extend(seq.blocks, seq.planned+1+drafts, 0) {
 		drafts = 0
 	}
-	if s.grow(p, seq, 1) {
-		s.addRow(p, seq, 1, drafts)
+	if !s.grow(p, seq, 1) {
+		return 0
 	}
+	s.addRow(p, seq, 1, drafts)
+	return drafts
 }
 
 // planPrompts shares budget among s.prompts, which are in order of age.

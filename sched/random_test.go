@@ -149,6 +149,14 @@ func (w *world) submit(t *rapid.T) {
 func (w *world) plan(t *rapid.T) *Plan {
 	streaming := w.s.streaming
 	oldest := w.oldest()
+	decoding := map[*Sequence]bool{}
+	for _, q := range w.s.queues {
+		for _, seq := range q.running {
+			if seq.todo() == 1 {
+				decoding[seq] = true
+			}
+		}
+	}
 	p := w.s.Plan(w.now)
 	if oldest != nil && !oldest.Running() {
 		t.Fatalf("the oldest running sequence, %d of %s, was preempted", oldest.age, oldest.Model)
@@ -174,6 +182,11 @@ func (w *world) plan(t *rapid.T) *Plan {
 		end := r.Start + r.N - r.Drafts
 		if last := end == len(r.Seq.tokens)+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
+		}
+	}
+	for seq := range decoding {
+		if seq.Model == p.Model && seq.Running() && !seen[seq] {
+			t.Fatalf("sequence %d of %s decodes, but has no row", seq.age, p.Model)
 		}
 	}
 	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || min(streaming, w.s.streaming) > 0 && prompt > q.ChunkTokens {

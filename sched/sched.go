@@ -27,12 +27,12 @@ type Model struct {
 	Name      string
 	Cache     *kvcache.Cache
 	MaxTokens int // context length: prompt and sampled tokens together
-	// MaxBatchTokens bounds the tokens of a step, and so also its rows.
+	// MaxBatchTokens bounds the tokens of a step.
 	MaxBatchTokens int
 	// ChunkTokens bounds a step's prompt tokens while any sequence of any model is decoding: the
 	// gap between two tokens of a stream is about one such step per model. 0: MaxBatchTokens.
 	ChunkTokens int
-	MaxSeqs     int     // running at a time
+	MaxSeqs     int     // running at a time; at most MaxBatchTokens, so that each can have a row
 	MaxWaiting  int     // beyond MaxSeqs; more are refused
 	Weight      float64 // share of the device's time; 0 means 1
 }
@@ -98,6 +98,7 @@ func (s *Scheduler) AddModel(m Model) error {
 			m.Name, m.MaxTokens, m.MaxBatchTokens, m.MaxSeqs, m.MaxWaiting, m.Weight)
 	}
 	m.ChunkTokens = min(m.ChunkTokens, m.MaxBatchTokens)
+	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)
 	q := &queue{Model: m, served: s.served}
 	q.stats.Model = m.Name
 	s.queues = append(s.queues, q)
