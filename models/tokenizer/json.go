@@ -79,7 +79,7 @@ func fromJSON(data []byte) (*Tokenizer, error) {
 	if err := t.readModel(*f.Model, byteLevel); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if err := t.readAdded(f.AddedTokens); err != nil {
+	if err := t.readAdded(f.AddedTokens, f.Model.Vocab); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	if err := t.readDecoder(f.Decoder); err != nil {
@@ -412,13 +412,8 @@ func (m *model) setMerges(merges [][2]string) error {
 	return nil
 }
 
-func (t *Tokenizer) readAdded(tokens []fileToken) error {
-	byContent := make(map[string]int64, len(t.tokens))
-	for id, token := range t.tokens {
-		if t.isKnown[id] {
-			byContent[token] = int64(id)
-		}
-	}
+// readAdded reads the added tokens; ids are those of the model's vocabulary and gain theirs.
+func (t *Tokenizer) readAdded(tokens []fileToken, ids map[string]int64) error {
 	for i, f := range tokens {
 		if f.ID == nil {
 			return fmt.Errorf("token %d, %q, has no id", i, f.Content)
@@ -426,13 +421,13 @@ func (t *Tokenizer) readAdded(tokens []fileToken) error {
 		if f.Content == "" {
 			continue // the reference drops it, too
 		}
-		if id, ok := byContent[f.Content]; ok && id != *f.ID {
+		if id, ok := ids[f.Content]; ok && id != *f.ID {
 			return fmt.Errorf("%q has id %d, and %d in the vocabulary", f.Content, *f.ID, id)
 		}
 		if err := t.setToken(*f.ID, f.Content); err != nil {
 			return err
 		}
-		byContent[f.Content] = *f.ID
+		ids[f.Content] = *f.ID
 		t.added = append(t.added, AddedToken{
 			ID: int32(*f.ID), Content: f.Content, SingleWord: f.SingleWord, LStrip: f.LStrip, RStrip: f.RStrip,
 			Normalized: f.Normalized == nil && !f.Special || f.Normalized != nil && *f.Normalized, Special: f.Special,
