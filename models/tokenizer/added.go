@@ -124,7 +124,7 @@ func (t *Tokenizer) addedSplit(s string, tr *trie, skip bool, accept func(start,
 			continue
 		}
 		if a.LStrip {
-			start = max(len(strings.TrimRightFunc(s[:start], unicode.IsSpace)), from)
+			start = min(start, max(len(strings.TrimRightFunc(s[:start], unicode.IsSpace)), from))
 		}
 		if a.RStrip {
 			next = len(s) - len(strings.TrimLeftFunc(s[next:], unicode.IsSpace))
@@ -133,6 +133,8 @@ func (t *Tokenizer) addedSplit(s string, tr *trie, skip bool, accept func(start,
 			yield(from, start, -1)
 		}
 		yield(start, next, token)
+		// White space taken by RStrip counts again where it is itself a token: from may go
+		// back here. So it does in the reference.
 		from = next
 	}
 	if from < len(s) {
@@ -152,5 +154,5 @@ func startsWithWord(s string) bool {
 
 // isWord is \w of the Rust regex library.
 func isWord(r rune) bool {
-	return unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+	return unicode.In(pinRune(r), unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
 }

@@ -113,7 +113,8 @@ func (t *Tokenizer) firstTokenText(id int32) string {
 }
 
 // Decode returns the text of ids, as the reference library does: ids that are no tokens are
-// skipped, and bytes that are no UTF-8 become U+FFFD. skipSpecial drops special added tokens.
+// skipped, and bytes that are no UTF-8 become U+FFFD. skipSpecial drops special added tokens, also
+// those that a normaliser rewrites, which the reference keeps.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	d := t.NewDecoder(skipSpecial)
 	var b []byte

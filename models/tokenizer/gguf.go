@@ -46,18 +46,15 @@ type preTokenizer struct {
 	addBOS       bool // unless the file says otherwise
 }
 
-const digit = `\p{N}`
-
 var (
 	preGPT2   = preTokenizer{splits: []string{patternGPT2}}
-	preDigits = preTokenizer{splits: []string{digit, patternGPT2}} // single digits, then as GPT-2
+	preDigits = preTokenizer{splits: []string{patternDigit, patternGPT2}} // single digits, then as GPT-2
 	preLlama3 = preTokenizer{splits: []string{patternLlama3}, ignoreMerges: true, addBOS: true}
 	preCL100k = preTokenizer{splits: []string{patternLlama3}}
 	preQwen2  = preTokenizer{nfc: true, splits: []string{patternQwen2}}
 	preGPT4o  = preTokenizer{splits: []string{patternGPT4o}}
-	// Hangul, kana and Han run together, then punctuation with a word, words, punctuation.
-	preDeepSeek3 = preTokenizer{splits: []string{`\p{N}{1,3}`, `[一-龥぀-ゟ゠-ヿ]+`,
-		"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"}}
+	// Digits, then Han and kana, then the rest.
+	preDeepSeek3 = preTokenizer{splits: []string{patternThreeDigits, patternHanKana, patternDeepSeek}}
 )
 
 var preTokenizers = map[string]preTokenizer{
@@ -84,7 +81,7 @@ var preTokenizers = map[string]preTokenizer{
 	"deepseek-llm": {splits: []string{"[\r\n]",
 		`\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1F7Dᾀ-ᾴᾶ-ᾼ\u1FBEῂ-ῄῆ-ῌῐ-\u1FD3ῖ-\u1FDBῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212A-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+`,
 		`\s?[!-/:-~！-／：-～‘-‟　-。]+`, `\s+$`, `[一-龥ࠀ-一가-퟿]+`, `\p{N}+`}},
-	"deepseek-coder": {splits: []string{"[\r\n]", `\s?\p{L}+`, `\s?\p{P}+`, `[一-龥ࠀ-一가-퟿]+`, digit}},
+	"deepseek-coder": {splits: []string{"[\r\n]", `\s?\p{L}+`, `\s?\p{P}+`, `[一-龥ࠀ-一가-퟿]+`, patternDigit}},
 	"deepseek-v3":    preDeepSeek3, "hunyuan-dense": preDeepSeek3, "joyai-llm": preDeepSeek3,
 	"falcon": {splits: []string{"[\\p{P}\\$\\+<=>\\^~\\|`]+", patternGPT2, `[0-9][0-9][0-9]`}},
 }

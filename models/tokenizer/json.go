@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -16,15 +15,12 @@ import (
 // file is a tokenizer.json. Truncation and padding are settings of one call, which its writer
 // happened to have on; they have no bearing on a server's requests.
 type file struct {
-	Version       string          `json:"version"`
-	Truncation    json.RawMessage `json:"truncation"`
-	Padding       json.RawMessage `json:"padding"`
 	AddedTokens   []fileToken     `json:"added_tokens"`
 	Normalizer    json.RawMessage `json:"normalizer"`
 	PreTokenizer  json.RawMessage `json:"pre_tokenizer"`
 	PostProcessor json.RawMessage `json:"post_processor"`
 	Decoder       json.RawMessage `json:"decoder"`
-	Model         json.RawMessage `json:"model"`
+	Model         *fileModel      `json:"-"`
 }
 
 type fileToken struct {
@@ -38,16 +34,17 @@ type fileToken struct {
 }
 
 type fileModel struct {
-	Type                    string           `json:"type"`
-	Dropout                 *float64         `json:"dropout"`
-	UnkToken                *string          `json:"unk_token"`
-	ContinuingSubwordPrefix *string          `json:"continuing_subword_prefix"`
-	EndOfWordSuffix         *string          `json:"end_of_word_suffix"`
-	FuseUnk                 bool             `json:"fuse_unk"`
-	ByteFallback            bool             `json:"byte_fallback"`
-	IgnoreMerges            bool             `json:"ignore_merges"`
-	Vocab                   map[string]int64 `json:"vocab"`
-	Merges                  json.RawMessage  `json:"merges"`
+	Type                    *string  `json:"type"`
+	Dropout                 *float64 `json:"dropout"`
+	UnkToken                *string  `json:"unk_token"`
+	ContinuingSubwordPrefix *string  `json:"continuing_subword_prefix"`
+	EndOfWordSuffix         *string  `json:"end_of_word_suffix"`
+	FuseUnk                 bool     `json:"fuse_unk"`
+	ByteFallback            bool     `json:"byte_fallback"`
+	IgnoreMerges            bool     `json:"ignore_merges"`
+
+	Vocab  map[string]int64 `json:"-"`
+	Merges [][2]string      `json:"-"`
 }
 
 // FromJSON reads a tokenizer.json. Errors name the component or the token at fault.
@@ -63,8 +60,8 @@ func fromJSON(data []byte) (*Tokenizer, error) {
 	if !utf8.Valid(data) {
 		return nil, fmt.Errorf("not valid UTF-8")
 	}
-	var f file
-	if err := strict(data, &f); err != nil {
+	f, err := readFile(data)
+	if err != nil {
 		return nil, err
 	}
 	t := &Tokenizer{bos: -1, eos: -1, unk: -1, pad: -1, eot: -1, eom: -1}
@@ -79,10 +76,10 @@ func fromJSON(data []byte) (*Tokenizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if err := t.readModel(f.Model, byteLevel); err != nil {
+	if err := t.readModel(*f.Model, byteLevel); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
-	if err := t.readAdded(f.AddedTokens); err != nil {
+	if err := t.readAdded(f.AddedTokens, f.Model.Vocab); err != nil {
 		return nil, fmt.Errorf("added_tokens: %w", err)
 	}
 	if err := t.readDecoder(f.Decoder); err != nil {
@@ -146,14 +143,17 @@ func readNormalizer(raw json.RawMessage, ns *normalizers) error {
 	if err != nil {
 		return err
 	}
+	switch typ {
+	case "Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Replace", "Prepend":
+	default:
+		return fmt.Errorf("%s is not supported", typ)
+	}
 	var c struct {
 		Type        string
 		Normalizers []json.RawMessage
 		Pattern     filePattern
 		Content     string
 		Prepend     string
-		StripLeft   bool `json:"strip_left"`
-		StripRight  bool `json:"strip_right"`
 	}
 	if err := strict(raw, &c); err != nil {
 		return fmt.Errorf("%s: %w", typ, err)
@@ -183,10 +183,6 @@ func readNormalizer(raw json.RawMessage, ns *normalizers) error {
 		*ns = append(*ns, replace{m, c.Content})
 	case "Prepend":
 		*ns = append(*ns, prepend(c.Prepend))
-	case "Strip":
-		*ns = append(*ns, strip{c.StripLeft, c.StripRight})
-	default:
-		return fmt.Errorf("%s is not supported", typ)
 	}
 	return nil
 }
@@ -210,13 +206,17 @@ func (t *Tokenizer) closeSteps() (byteLevel bool, err error) {
 			byteLevel = true
 			st.last = i == len(t.steps)-1
 			t.steps[i] = st
-			if !st.last {
-				defer func() { t.steps = append(t.steps, fromByteCharsStep{}) }()
-			}
 		case metaspaceStep:
 			if byteLevel {
 				return false, fmt.Errorf("Metaspace after ByteLevel is not supported")
 			}
+		}
+	}
+	if n := len(t.steps); byteLevel {
+		if st, ok := t.steps[n-1].(byteLevelStep); !ok {
+			t.steps = append(t.steps, fromByteCharsStep{})
+		} else if st.split == nil && !st.addPrefixSpace {
+			t.steps = t.steps[:n-1] // it would do nothing
 		}
 	}
 	return byteLevel, nil
@@ -229,6 +229,11 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage) error {
 	typ, err := componentType(raw)
 	if err != nil {
 		return err
+	}
+	switch typ {
+	case "Sequence", "Split", "ByteLevel", "Digits", "Punctuation", "WhitespaceSplit", "Metaspace":
+	default:
+		return fmt.Errorf("%s is not supported", typ)
 	}
 	var c struct {
 		Type             string
@@ -296,8 +301,6 @@ func (t *Tokenizer) readPreTokenizer(raw json.RawMessage) error {
 			return fmt.Errorf("Metaspace: replacement %q is not one character", c.Replacement)
 		}
 		t.steps = append(t.steps, metaspaceStep{c.Replacement, scheme, c.Split == nil || *c.Split})
-	default:
-		return fmt.Errorf("%s is not supported", typ)
 	}
 	return nil
 }
@@ -317,22 +320,7 @@ func metaspaceScheme(scheme *string, addPrefixSpace *bool) (prependScheme, error
 	return s, nil
 }
 
-func (t *Tokenizer) readModel(raw json.RawMessage, byteLevel bool) error {
-	if absent(raw) {
-		return fmt.Errorf("missing")
-	}
-	// Models of other kinds have other fields: look at the type first.
-	var kind struct{ Type *string }
-	if err := json.Unmarshal(raw, &kind); err != nil {
-		return err
-	}
-	if kind.Type != nil && *kind.Type != "BPE" {
-		return fmt.Errorf("%s is not supported", *kind.Type)
-	}
-	var f fileModel
-	if err := strict(raw, &f); err != nil {
-		return err
-	}
+func (t *Tokenizer) readModel(f fileModel, byteLevel bool) error {
 	switch {
 	case f.Dropout != nil && *f.Dropout != 0:
 		return fmt.Errorf("dropout %v is not supported", *f.Dropout)
@@ -369,45 +357,7 @@ func (t *Tokenizer) readModel(raw json.RawMessage, byteLevel bool) error {
 		id, ok := f.Vocab[token]
 		return int32(id), ok
 	})
-	merges, err := readMerges(f.Merges)
-	if err != nil {
-		return err
-	}
-	return m.setMerges(merges)
-}
-
-// readMerges reads pairs written as "a b" or as ["a", "b"].
-func readMerges(raw json.RawMessage) ([][2]string, error) {
-	if absent(raw) {
-		return nil, nil
-	}
-	var lines []string
-	if json.Unmarshal(raw, &lines) == nil {
-		merges := make([][2]string, 0, len(lines))
-		for i, line := range lines {
-			if i == 0 && strings.HasPrefix(line, "#version") {
-				continue
-			}
-			a, b, ok := strings.Cut(line, " ")
-			if !ok || a == "" || b == "" || strings.Contains(b, " ") {
-				return nil, fmt.Errorf("merge %d: %q is not two tokens", i, line)
-			}
-			merges = append(merges, [2]string{a, b})
-		}
-		return merges, nil
-	}
-	var pairs [][]string
-	if err := json.Unmarshal(raw, &pairs); err != nil {
-		return nil, fmt.Errorf("merges: %w", err)
-	}
-	merges := make([][2]string, len(pairs))
-	for i, p := range pairs {
-		if len(p) != 2 {
-			return nil, fmt.Errorf("merge %d: %q is not two tokens", i, p)
-		}
-		merges[i] = [2]string{p[0], p[1]}
-	}
-	return merges, nil
+	return m.setMerges(f.Merges)
 }
 
 // setFallback finds the tokens <0x00> to <0xFF>.
@@ -462,13 +412,8 @@ func (m *model) setMerges(merges [][2]string) error {
 	return nil
 }
 
-func (t *Tokenizer) readAdded(tokens []fileToken) error {
-	byContent := make(map[string]int64, len(t.tokens))
-	for id, token := range t.tokens {
-		if t.isKnown[id] {
-			byContent[token] = int64(id)
-		}
-	}
+// readAdded reads the added tokens; ids are those of the model's vocabulary and gain theirs.
+func (t *Tokenizer) readAdded(tokens []fileToken, ids map[string]int64) error {
 	for i, f := range tokens {
 		if f.ID == nil {
 			return fmt.Errorf("token %d, %q, has no id", i, f.Content)
@@ -476,13 +421,13 @@ func (t *Tokenizer) readAdded(tokens []fileToken) error {
 		if f.Content == "" {
 			continue // the reference drops it, too
 		}
-		if id, ok := byContent[f.Content]; ok && id != *f.ID {
+		if id, ok := ids[f.Content]; ok && id != *f.ID {
 			return fmt.Errorf("%q has id %d, and %d in the vocabulary", f.Content, *f.ID, id)
 		}
 		if err := t.setToken(*f.ID, f.Content); err != nil {
 			return err
 		}
-		byContent[f.Content] = *f.ID
+		ids[f.Content] = *f.ID
 		t.added = append(t.added, AddedToken{
 			ID: int32(*f.ID), Content: f.Content, SingleWord: f.SingleWord, LStrip: f.LStrip, RStrip: f.RStrip,
 			Normalized: f.Normalized == nil && !f.Special || f.Normalized != nil && *f.Normalized, Special: f.Special,

@@ -2,10 +2,7 @@
 
 package tokenizer
 
-import (
-	"strings"
-	"unicode"
-)
+import "strings"
 
 // normalizer rewrites a text.
 type normalizer interface{ normalize(s string) string }
@@ -52,17 +49,4 @@ func (n prepend) normalize(s string) string {
 		return s
 	}
 	return string(n) + s
-}
-
-// strip takes white space off the ends.
-type strip struct{ left, right bool }
-
-func (n strip) normalize(s string) string {
-	if n.left {
-		s = strings.TrimLeftFunc(s, unicode.IsSpace)
-	}
-	if n.right {
-		s = strings.TrimRightFunc(s, unicode.IsSpace)
-	}
-	return s
 }

@@ -50,14 +50,19 @@ func (m runeMatcher) find(s string, yield func(start, end int)) {
 	}
 }
 
-// scanMatcher matches everywhere.
+// scanMatcher returns the end of the match at i, or i for none.
 type scanMatcher func(s string, i int) int
 
 func (m scanMatcher) find(s string, yield func(start, end int)) {
 	for i := 0; i < len(s); {
 		j := m(s, i)
-		yield(i, j)
-		i = j
+		if j > i {
+			yield(i, j)
+			i = j
+			continue
+		}
+		_, n := utf8.DecodeRuneInString(s[i:])
+		i += n
 	}
 }
 

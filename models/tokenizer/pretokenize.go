@@ -165,7 +165,7 @@ func (st metaspaceStep) apply(p piece, emit func(piece)) {
 	splitStep{matcher: literalMatcher(st.replacement), behavior: mergedWithNext}.apply(p, emit)
 }
 
-func isNumeric(r rune) bool { return unicode.In(pinRune(r), unicode.N) }
+func isNumeric(r rune) bool { return runeClass(r)&clNumber != 0 }
 
 func isPunctuation(r rune) bool {
 	return r < 0x80 && (r >= '!' && r <= '/' || r >= ':' && r <= '@' || r >= '[' && r <= '`' || r >= '{' && r <= '~') ||

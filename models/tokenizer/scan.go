@@ -2,8 +2,8 @@
 // pattern it stands for returns, some ten times faster and in linear time whatever the text;
 // TestScannersEqualPatterns compares them.
 //
-// These patterns match at every position of every text, so a scanner is one function: the end
-// of the match that begins at i.
+// A scanner is one function: the end of the match that begins at i, or i if none does. Most of
+// these patterns match at every position of every text.
 
 package tokenizer
 
@@ -19,6 +19,11 @@ const (
 
 	patternGPT4o  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternTekken = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+
+	patternDigit       = `\p{N}`
+	patternThreeDigits = `\p{N}{1,3}`
+	patternHanKana     = "[一-龥\u3040-ゟ゠-ヿ]+"
+	patternDeepSeek    = "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
 )
 
 // scanners by the pattern they stand for.
@@ -29,19 +34,25 @@ var scanners = map[string]func(s string, i int) int{
 	patternQwen35: wordScanner{letters: clLetter | clMark, digits: 1, contractions: true}.next,
 	patternGPT4o:  wordScanner{letters: clLetter, digits: 3, contractions: true, cased: true}.next,
 	patternTekken: wordScanner{letters: clLetter, digits: 1, cased: true}.next,
+
+	patternDigit:       func(s string, i int) int { return digits(s, i, 1) },
+	patternThreeDigits: func(s string, i int) int { return digits(s, i, 3) },
+	patternHanKana:     scanHanKana,
+	patternDeepSeek:    scanDeepSeek,
 }
+
+var asciiClasses = runeClasses[0]
 
 // class returns the classes of the character at s[i] and its length; 0, 0 at the end.
 func class(s string, i int) (uint8, int) {
 	if i >= len(s) {
 		return 0, 0
 	}
-	t := runeClasses()
 	if c := s[i]; c < utf8.RuneSelf {
-		return t[0][c], 1
+		return asciiClasses[c], 1
 	}
 	r, n := utf8.DecodeRuneInString(s[i:])
-	return t[r>>8][r&255], n
+	return runeClass(r), n
 }
 
 // run returns the end of the longest run from i of characters with any class of want, or, with
@@ -155,15 +166,7 @@ func (w wordScanner) next(s string, i int) int {
 	}
 
 	if c&clNumber != 0 {
-		j := i + n
-		for k := 1; k < w.digits; k++ {
-			c, n := class(s, j)
-			if c&clNumber == 0 {
-				break
-			}
-			j += n
-		}
-		return j
+		return digits(s, i, w.digits)
 	}
 
 	// Other characters, a space before and line breaks after.
@@ -179,7 +182,24 @@ func (w wordScanner) next(s string, i int) int {
 		return k
 	}
 
-	// White space: up to its last line break, if it has one.
+	return breaks(s, i)
+}
+
+// digits returns the end of up to most numbers from i.
+func digits(s string, i, most int) int {
+	for range most {
+		c, n := class(s, i)
+		if c&clNumber == 0 {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+// breaks returns the end of the match at i of \s*[\r\n]+|\s+(?!\S)|\s+: white space up to its
+// last line break, if it has one.
+func breaks(s string, i int) int {
 	end := i
 	for j := i; ; {
 		c, n := class(s, j)
@@ -195,6 +215,47 @@ func (w wordScanner) next(s string, i int) int {
 		return end
 	}
 	return spaces(s, i)
+}
+
+func scanHanKana(s string, i int) int {
+	for i < len(s) {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if !(r >= '一' && r <= '龥' || r >= 0x3040 && r <= 0x30FF) {
+			break
+		}
+		i += n
+	}
+	return i
+}
+
+func scanDeepSeek(s string, i int) int {
+	isAlpha := func(k int) bool { return k < len(s) && (s[k]|0x20) >= 'a' && (s[k]|0x20) <= 'z' }
+	c, n := class(s, i)
+	if c&clSymbol != 0 && n == 1 && isAlpha(i+1) {
+		j := i + 2
+		for isAlpha(j) {
+			j++
+		}
+		return j
+	}
+	const word = clLetter | clMark
+	if c&word != 0 {
+		return run(s, i+n, word, 0)
+	}
+	if c2, n2 := class(s, i+n); c&(clBreak|clSymbol) == 0 && c2&word != 0 {
+		return run(s, i+n+n2, word, 0)
+	}
+	j := i
+	if s[i] == ' ' {
+		j++
+	}
+	if k := run(s, j, clSymbol, 0); k > j {
+		for k < len(s) && (s[k] == '\r' || s[k] == '\n') {
+			k++
+		}
+		return k
+	}
+	return breaks(s, i)
 }
 
 // casedWord matches capitals then small letters, where letters without case count as both.

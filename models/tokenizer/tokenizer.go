@@ -326,6 +326,10 @@ func (t *Tokenizer) finish() {
 		if !t.isKnown[id] {
 			continue
 		}
+		// The reference decodes a normalised token from what it is in a normalised text.
+		if i, ok := t.addedAt[int32(id)]; ok && t.added[i].Normalized && t.normalizer != nil {
+			token = t.normalizer.normalize(token)
+		}
 		t.bytes[id] = []byte(t.decoding.tokenBytes(token))
 		if t.decoding.byteFallback {
 			for _, op := range t.decoding.tokenOps {

@@ -64,6 +64,7 @@ type row struct {
 	IDsNoControl       []int32         `json:"ids_no_control"`
 	Decoded            json.RawMessage `json:"decoded"`
 	DecodedSkipSpecial *string         `json:"decoded_skip_special"`
+	AnySkipSpecial     bool            `json:"any_skip_special"` // not compared
 }
 
 func readRows(tb testing.TB, path string) []row {
@@ -124,7 +125,7 @@ func checkRows(t *testing.T, tok *Tokenizer, rows []row) {
 		if r.DecodedSkipSpecial != nil {
 			decoded = *r.DecodedSkipSpecial
 		}
-		if got := tok.Decode(r.IDs, true); got != decoded {
+		if got := tok.Decode(r.IDs, true); got != decoded && !r.AnySkipSpecial {
 			t.Errorf("Decode(%v, skip special)\n got %q\nwant %q", r.IDs, got, decoded)
 		}
 	}

@@ -120,11 +120,11 @@ const (
 	clBreak                    // carriage return, line feed
 	clUpper                    // Lu Lt Lm Lo M
 	clLower                    // Ll Lm Lo M
+	clSymbol                   // P S
 )
 
-// runeClass returns the classes of a character.
-var runeClasses = sync.OnceValue(func() *[0x110000 >> 8]*[256]uint8 {
-	var t [0x110000 >> 8]*[256]uint8
+// runeClasses holds the classes of all characters, by the upper and the lower bits.
+var runeClasses = func() (t [0x110000 >> 8]*[256]uint8) {
 	none := new([256]uint8)
 	for i := range t {
 		t[i] = none
@@ -132,9 +132,6 @@ var runeClasses = sync.OnceValue(func() *[0x110000 >> 8]*[256]uint8 {
 	set := func(bits uint8, tab *unicode.RangeTable) {
 		mark := func(lo, hi, stride rune) {
 			for r := lo; r <= hi; r += stride {
-				if pinRune(r) != r {
-					continue
-				}
 				if t[r>>8] == none {
 					t[r>>8] = new([256]uint8)
 				}
@@ -157,11 +154,23 @@ var runeClasses = sync.OnceValue(func() *[0x110000 >> 8]*[256]uint8 {
 	set(clUpper|clLower, unicode.Lm)
 	set(clUpper|clLower, unicode.Lo)
 	set(clLower, unicode.Ll)
+	set(clSymbol, unicode.P)
+	set(clSymbol, unicode.S)
 	t[0]['\r'] |= clBreak
 	t[0]['\n'] |= clBreak
+	for _, x := range newerRunes {
+		for r := x.lo; r <= x.hi; r++ {
+			if t[r>>8] != none {
+				t[r>>8][r&255] = 0
+			}
+		}
+	}
 	t[recasedRune>>8][recasedRune&255] = t[recasedLike>>8][recasedLike&255]
-	return &t
-})
+	return t
+}()
+
+// runeClass returns the classes of a character.
+func runeClass(r rune) uint8 { return runeClasses[r>>8][r&255] }
 
 // normalForm is a Unicode normalisation with the reference's tables.
 type normalForm struct {
