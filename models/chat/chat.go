@@ -6,6 +6,12 @@
 // text and recursion are bounded. The package does not tokenize; it says which parts of a prompt
 // may hold control tokens (Segment).
 //
+// Refused by name although the reference may render it: templates over 512 KiB, nested deeper than
+// 60 statements or 120 operations; integers past 64 bits; dict keys that are not strings; printing
+// functions, ranges and generators; the names self and lipsum; filters that only web pages use
+// (truncate, urlize, xmlattr and the like); includes and imports; break within a with, set or
+// filter body; filtered loops over three names.
+//
 // Invariant: text that came with a request never becomes a control token that the template did
 // not write, and joined segments are the prompt's text.
 package chat
@@ -133,7 +139,7 @@ func (t *Template) probe() {
 		"assistant": {turn("user", "u"), turn("assistant", parts), turn("user", "u")},
 		"tool":      {turn("user", "u"), calls, turn("tool", parts)},
 	} {
-		p, err := t.Render(messages, Options{AsGiven: true, AddGenerationPrompt: true})
+		p, err := t.render(messages, Options{AddGenerationPrompt: true}, probeOps)
 		one, two := strings.Index(p.Text, "oneQX"), strings.LastIndex(p.Text, "twoQX")
 		if err == nil && one >= 0 && one < two {
 			between := p.Text[one:two]
@@ -151,7 +157,7 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 		return Prompt{}, errorAt("continue_final_message", "cannot be combined with add_generation_prompt")
 	}
 	if o.AsGiven {
-		return t.render(messages, o)
+		return t.render(messages, o, maxOps)
 	}
 	given := make([]Message, len(messages))
 	for i, m := range messages {
@@ -159,23 +165,28 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 			given[i] = joinParts(m)
 		}
 	}
-	p, err := t.render(given, o)
+	p, err := t.render(given, o, maxOps)
 	if err == nil {
 		return p, nil
 	}
-	for _, change := range []func(Message) Message{withText, withObjects, func(m Message) Message { return withObjects(withText(m)) }} {
-		changed := make([]Message, len(given))
+	for _, change := range []func(Message) (Message, bool){withText, withObjects, withBoth} {
+		changed, any := make([]Message, len(given)), false
 		for i, m := range given {
-			changed[i] = change(m)
+			ok := false
+			changed[i], ok = change(m)
+			any = any || ok
 		}
-		if p, retryErr := t.render(changed, o); retryErr == nil {
+		if !any {
+			continue
+		}
+		if p, retryErr := t.render(changed, o, maxOps); retryErr == nil {
 			return p, nil
 		}
 	}
 	return Prompt{}, err
 }
 
-func (t *Template) render(messages []Message, o Options) (p Prompt, err error) {
+func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err error) {
 	used := maps.Clone(t.used)
 	size := 0
 	visit := func(text string) {
@@ -188,7 +199,7 @@ func (t *Template) render(messages []Message, o Options) (p Prompt, err error) {
 	for _, v := range []any{o.Tools, o.Documents, o.Kwargs} {
 		texts(v, visit)
 	}
-	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, text: maxText + 32*size}
+	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, ops: ops, text: maxText + 32*size}
 	if s.now.IsZero() {
 		s.now = time.Now()
 	}

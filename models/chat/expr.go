@@ -233,6 +233,13 @@ func (t *translator) primary() code {
 			t.pos--
 			t.fail("%s within a with, set, filter or call body is not supported", tok.val)
 		}
+		switch tok.val {
+		case "varargs": // a tuple to Python
+			return t.apply("varargs", code{s: tok.val})
+		case "self", "lipsum":
+			t.pos--
+			t.fail("%q is not supported", tok.val)
+		}
 		return code{s: tok.val}
 	case tokString:
 		s := tok.val

@@ -125,17 +125,20 @@ func (m *marks) isMark(r rune) bool {
 	return ok
 }
 
+// char is a character without its mark.
+func (m *marks) char(r rune) rune {
+	if p, ok := m.from[r]; ok {
+		return p
+	}
+	return r
+}
+
 // plain takes the marks off.
 func (m *marks) plain(text string) string {
 	if strings.IndexByte(text, marksByte) < 0 {
 		return text
 	}
-	return strings.Map(func(r rune) rune {
-		if p, ok := m.from[r]; ok {
-			return p
-		}
-		return r
-	}, text)
+	return strings.Map(m.char, text)
 }
 
 // mark puts marks into request text. All of a client's characters that could begin a control
@@ -192,10 +195,7 @@ func (m *marks) segments(text string) []Segment {
 	begin, typed := 0, false // the stretch that began at begin holds a look-alike
 	for i, at := 0, 0; at < len(text); {
 		r, size := utf8.DecodeRuneInString(text[at:])
-		p, marked := m.from[r]
-		if !marked {
-			p = r
-		}
+		p, marked := m.char(r), m.isMark(r)
 		if m.control.first[p] {
 			token := m.control.at(plain[i:])
 			switch {
@@ -223,10 +223,7 @@ func markedLen(m *marks, text string, n int) int {
 	at := 0
 	for n > 0 {
 		r, size := utf8.DecodeRuneInString(text[at:])
-		if p, ok := m.from[r]; ok {
-			r = p
-		}
-		n -= utf8.RuneLen(r)
+		n -= utf8.RuneLen(m.char(r))
 		at += size
 	}
 	return at
@@ -245,10 +242,7 @@ func (m *marks) view(text string) view {
 		i := 0
 		for at, r := range text {
 			v.offsets[i] = at
-			if p, ok := m.from[r]; ok {
-				r = p
-			}
-			i += utf8.RuneLen(r)
+			i += utf8.RuneLen(m.char(r))
 		}
 		v.offsets[i] = len(text)
 	}

@@ -202,22 +202,20 @@ func joinParts(m Message) Message {
 	return Message{m.Fields.with("content", b.String())}
 }
 
-// withText gives a turn that only calls tools an empty content.
-func withText(m Message) Message {
+// withText gives a turn that only calls tools an empty content, and says whether it had none.
+func withText(m Message) (Message, bool) {
 	if v, _ := m.Fields.Get("tool_calls"); v == nil || m.Content() != nil {
-		return m
+		return m, false
 	}
-	return Message{m.Fields.with("content", "")}
+	return Message{m.Fields.with("content", "")}, true
 }
 
-// withObjects reads tool-call arguments that are JSON text of an object.
-func withObjects(m Message) Message {
+// withObjects reads tool-call arguments that are JSON text of an object, and says whether there
+// were any.
+func withObjects(m Message) (Message, bool) {
 	v, _ := m.Fields.Get("tool_calls")
-	calls, ok := v.([]any)
-	if !ok {
-		return m
-	}
-	calls = slices.Clone(calls)
+	calls, _ := v.([]any)
+	calls, changed := slices.Clone(calls), false
 	for i, c := range calls {
 		call, _ := c.(Object)
 		f, _ := call.Get("function")
@@ -229,9 +227,20 @@ func withObjects(m Message) Message {
 		}
 		if o, err := ParseObject([]byte(text)); err == nil && o != nil {
 			calls[i] = call.with("function", function.with("arguments", o))
+			changed = true
 		}
 	}
-	return Message{m.Fields.with("tool_calls", calls)}
+	if !changed {
+		return m, false
+	}
+	return Message{m.Fields.with("tool_calls", calls)}, true
+}
+
+// withBoth is of use where neither change is enough.
+func withBoth(m Message) (Message, bool) {
+	m, text := withText(m)
+	m, objects := withObjects(m)
+	return m, text || objects
 }
 
 // asError makes any failure of a render an *Error.

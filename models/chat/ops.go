@@ -61,12 +61,15 @@ func (s *state) add(x, y jinja.Value) (jinja.Value, error) {
 		}
 		return s.str(a + b)
 	}
-	if x.IsList() && y.IsList() && s.isTuple(x) == s.isTuple(y) {
+	if s.isArray(x) && s.isArray(y) && s.isTuple(x) == s.isTuple(y) {
+		if err := s.tick(x.AsList().Len() + y.AsList().Len()); err != nil {
+			return undefined, err
+		}
 		items := append(append([]jinja.Value(nil), x.AsList().Items...), y.AsList().Items...)
 		if s.isTuple(x) {
-			return s.tuple(items...), s.tick(len(items))
+			return s.tuple(items...), nil
 		}
-		return s.list(items)
+		return jinja.NewList(items), nil
 	}
 	return arithmetic("+")(s, x, y)
 }
@@ -89,11 +92,11 @@ func (s *state) mul(x, y jinja.Value) (jinja.Value, error) {
 		}
 		return s.str(strings.Repeat(text, int(n)))
 	}
-	if x.IsList() {
+	if s.isArray(x) {
 		src := x.AsList().Items
 		if len(src) == 0 || n == 0 {
 			n = 0
-		} else if n > int64((maxOps-s.ops)/len(src)) {
+		} else if n > int64(s.ops/len(src)) {
 			return undefined, s.tick(maxOps)
 		}
 		items := make([]jinja.Value, 0, len(src)*int(n))
@@ -299,7 +302,7 @@ func (s *state) equal(x, y jinja.Value, depth int) (bool, error) {
 	switch {
 	case x.IsList() && y.IsList():
 		p, q := x.AsList().Items, y.AsList().Items
-		if len(p) != len(q) || s.isTuple(x) != s.isTuple(y) {
+		if len(p) != len(q) || s.isTuple(x) != s.isTuple(y) || !s.isTuple(x) && s.listKind(x) != s.listKind(y) {
 			return false, nil
 		}
 		for i := range p {
@@ -344,7 +347,7 @@ func (s *state) compare(x, y jinja.Value, op string, depth int) (c int, ordered 
 	if okA && okB {
 		return strings.Compare(s.marks.plain(a), s.marks.plain(b)), true, s.scan(min(len(a), len(b)))
 	}
-	if x.IsList() && y.IsList() && s.isTuple(x) == s.isTuple(y) {
+	if s.isArray(x) && s.isArray(y) && s.isTuple(x) == s.isTuple(y) {
 		p, q := x.AsList().Items, y.AsList().Items
 		for i := range min(len(p), len(q)) {
 			eq, err := s.equal(p[i], q[i], depth)
@@ -392,6 +395,12 @@ func (s *state) contains(container, item jinja.Value) (bool, error) {
 		return false, s.tick(container.AsList().Len())
 	case container.IsUndefined():
 		return false, nil
+	case s.kind(container) == isGenerator:
+		items, err := s.iterate(container)
+		if err != nil {
+			return false, err
+		}
+		return s.contains(jinja.NewList(items), item)
 	}
 	return false, failf("argument of type '%s' is not iterable", s.typeName(container))
 }
@@ -407,14 +416,19 @@ func (s *state) attr(v jinja.Value, name, source string) (jinja.Value, error) {
 	if m := s.method(v, name); !m.IsUndefined() {
 		return m, nil
 	}
-	if v.IsList() && s.groups[v.AsList()] && (name == "grouper" || name == "list") {
-		return v.AsList().Get(map[string]int{"grouper": 0, "list": 1}[name]), nil
-	}
-	if v.IsDict() && s.kind(v) != isMarkup {
+	if v.IsDict() && s.kind(v) < isMarkup {
 		item, _ := v.AsDict().Get(name)
 		return item, nil
 	}
+	if isNumber(v) && numberAttributes[name] {
+		return undefined, failf("attribute '%s' of a number is not supported", name)
+	}
 	return undefined, nil
+}
+
+var numberAttributes = map[string]bool{
+	"as_integer_ratio": true, "bit_count": true, "bit_length": true, "conjugate": true, "denominator": true, "fromhex": true,
+	"hex": true, "imag": true, "is_integer": true, "numerator": true, "real": true, "to_bytes": true, "from_bytes": true,
 }
 
 // item is v[key]: an item, else an attribute of that name.
@@ -430,7 +444,7 @@ func (s *state) item(v, key jinja.Value, source string) (jinja.Value, error) {
 		return undefined, nil
 	}
 	name = s.marks.plain(name)
-	if v.IsDict() && s.kind(v) != isMarkup {
+	if v.IsDict() && s.kind(v) < isMarkup {
 		if item, ok := v.AsDict().Get(name); ok && !(s.kind(v) == isDict && strings.HasPrefix(name, "__call__") && item.IsCallable()) {
 			return item, nil
 		}
@@ -442,7 +456,7 @@ func (s *state) item(v, key jinja.Value, source string) (jinja.Value, error) {
 }
 
 func (s *state) at(v jinja.Value, n int64) (jinja.Value, error) {
-	if v.IsList() {
+	if s.hasItems(v) {
 		items := v.AsList().Items
 		if n < 0 {
 			n += int64(len(items))
@@ -481,10 +495,10 @@ func slice(s *state, a args, _ kwargs) (jinja.Value, error) {
 	case isText:
 		runes = []rune(text)
 		length = len(runes)
-	case v.IsList():
+	case s.hasItems(v):
 		length = v.AsList().Len()
 	default:
-		return undefined, nil // Jinja2 turns the TypeError of a subscript into undefined
+		return undefined, failf("'%s' object is not subscriptable", s.typeName(v))
 	}
 	bounds := [3]*int{}
 	for i, b := range a[1:4] {
@@ -535,8 +549,8 @@ func slice(s *state, a args, _ kwargs) (jinja.Value, error) {
 	for i, at := range picked {
 		items[i] = v.AsList().Items[at]
 	}
-	if s.isTuple(v) {
-		return s.tuple(items...), s.tick(len(items))
+	if v.IsList() && s.listKind(v) != isList {
+		return s.listOf(min(s.listKind(v), isRange), items), s.tick(len(items))
 	}
 	return s.list(items)
 }

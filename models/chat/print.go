@@ -55,8 +55,13 @@ func (s *state) repr(b *strings.Builder, v jinja.Value, depth int) error {
 		return s.made(len(v.AsString()))
 	case v.IsList():
 		open, end := "[", "]"
-		if s.isTuple(v) {
+		switch s.listKind(v) {
+		case isTuple, isGroup:
 			open, end = "(", ")"
+		case isRange:
+			return failf("printing a range is not supported")
+		case isItems, isKeys, isValues:
+			open, end = s.typeName(v)+"([", "])"
 		}
 		b.WriteString(open)
 		for i, item := range v.AsList().Items {
@@ -79,8 +84,8 @@ func (s *state) repr(b *strings.Builder, v jinja.Value, depth int) error {
 			s.reprString(b, text)
 			b.WriteByte(')')
 			return s.made(len(text))
-		case isCycler:
-			return failf("printing a cycler is not supported")
+		case isCycler, isGenerator:
+			return failf("printing a %s is not supported", s.typeName(v))
 		case isNamespace:
 			b.WriteString("<Namespace ")
 			defer b.WriteByte('>')
@@ -131,8 +136,8 @@ func (s *state) reprString(b *strings.Builder, text string) {
 	}
 	b.WriteRune(quote)
 	for _, r := range text {
-		switch {
-		case r == quote || r == '\\':
+		switch p := s.marks.char(r); {
+		case p == quote || p == '\\':
 			b.WriteByte('\\')
 			b.WriteRune(r)
 		case r == '\n':
@@ -204,7 +209,7 @@ func (s *state) json(b *strings.Builder, v jinja.Value, f *jsonFormat, depth int
 		default:
 			b.WriteString(formatFloat(x))
 		}
-	case v.IsList():
+	case s.isArray(v):
 		b.WriteByte('[')
 		for i, item := range v.AsList().Items {
 			if i > 0 {
@@ -258,8 +263,8 @@ func (s *state) json(b *strings.Builder, v jinja.Value, f *jsonFormat, depth int
 func (s *state) jsonString(b *strings.Builder, text string, ascii bool) {
 	b.WriteByte('"')
 	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
+		switch p := s.marks.char(r); {
+		case p == '"' || p == '\\':
 			b.WriteByte('\\')
 			b.WriteRune(r)
 		case r < 0x20 && strings.IndexByte("\n\r\t\f\b", byte(r)) >= 0:

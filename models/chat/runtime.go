@@ -8,30 +8,43 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// Bounds of one render. A conversation of a thousand messages takes about a hundred thousand
-// operations of a real template; ten million take a second or two.
+// Bounds of one render. A conversation of six hundred messages takes the dearest of the reference
+// templates some tens of thousands of operations; four million take about a second.
 const (
-	maxOps       = 10_000_000
-	maxText      = 64 << 20 // bytes of text made, beyond a multiple of the input
+	maxOps       = 4_000_000
+	probeOps     = 50_000   // of a render that only finds out what a template does
+	loopOps      = 5        // what the library does for each turn of a loop
+	maxText      = 32 << 20 // bytes of text made, beyond a multiple of the input
 	maxCallDepth = 200      // Python's own limit ends a macro's recursion near here
 	maxDataDepth = 200
 	maxRange     = 100_000 // the reference's sandbox has the same
 )
 
-// state is one render: what it has used, and what the library's values cannot say of themselves.
+// state is one render: what it may still use, and what the library's values cannot say of themselves.
 type state struct {
-	ops   int
-	text  int
+	ops   int // left
+	text  int // bytes left
 	depth int
 	now   time.Time
 	marks *marks
-	// tuples are lists that are tuples, and objects dicts that are something else, to Python.
-	tuples  map[*jinja.List]bool
+	// lists and objects are lists and dicts of the library that are something else to Python.
+	lists   map[*jinja.List]listKind
 	objects map[*jinja.Dict]objectKind
-	groups  map[*jinja.List]bool // tuples with a grouper and a list
 	// keys are dicts whose keys came with the request, and how their text is marked.
 	keys map[*jinja.Dict]origin
 }
+
+type listKind uint8
+
+const (
+	isList  listKind = iota
+	isTuple          // also printed and compared as one
+	isGroup          // a tuple with a grouper and a list
+	isRange
+	isItems // views of a dict have a length but no items by number
+	isKeys
+	isValues
+)
 
 type objectKind uint8
 
@@ -42,6 +55,9 @@ const (
 	// isMarkup is a string that was declared safe: adding to it escapes the other side. Its text
 	// is under key "s", absent when empty so that the library finds it false.
 	isMarkup
+	// isGenerator is what filters such as map give: true, without length, and gone once read.
+	// Its items are a list under key "items".
+	isGenerator
 )
 
 // failf makes the error of an operation that Python, or a bound, refuses.
@@ -50,8 +66,8 @@ func failf(format string, args ...any) error {
 }
 
 func (s *state) tick(n int) error {
-	if s.ops += n; s.ops > maxOps {
-		return failf("the chat template takes more than %d operations", maxOps)
+	if s.ops -= n; s.ops < 0 {
+		return failf("the chat template takes too many operations")
 	}
 	return nil
 }
@@ -72,19 +88,40 @@ func (s *state) str(text string) (jinja.Value, error) {
 }
 
 func (s *state) list(items []jinja.Value) (jinja.Value, error) {
-	return jinja.NewList(items), s.tick(1 + len(items)/4)
+	return jinja.NewList(items), s.tick(1 + len(items))
 }
 
 func (s *state) tuple(items ...jinja.Value) jinja.Value {
+	return s.listOf(isTuple, items)
+}
+
+func (s *state) listOf(kind listKind, items []jinja.Value) jinja.Value {
 	v := jinja.NewList(items)
-	if s.tuples == nil {
-		s.tuples = map[*jinja.List]bool{}
+	if s.lists == nil {
+		s.lists = map[*jinja.List]listKind{}
 	}
-	s.tuples[v.AsList()] = true
+	s.lists[v.AsList()] = kind
 	return v
 }
 
-func (s *state) isTuple(v jinja.Value) bool { return v.IsList() && s.tuples[v.AsList()] }
+func (s *state) generator(items []jinja.Value) (jinja.Value, error) {
+	v := s.object(isGenerator)
+	v.AsDict().Set("items", jinja.NewList(items))
+	return v, s.tick(1 + len(items))
+}
+
+// listKind is the kind of a value that is a list to the library.
+func (s *state) listKind(v jinja.Value) listKind { return s.lists[v.AsList()] }
+
+func (s *state) isTuple(v jinja.Value) bool {
+	return v.IsList() && (s.listKind(v) == isTuple || s.listKind(v) == isGroup)
+}
+
+// isArray reports a list or tuple, without ranges and views.
+func (s *state) isArray(v jinja.Value) bool { return v.IsList() && s.listKind(v) <= isGroup }
+
+// hasItems reports what can be asked for an item by number, beside strings.
+func (s *state) hasItems(v jinja.Value) bool { return v.IsList() && s.listKind(v) <= isRange }
 
 func (s *state) object(kind objectKind) jinja.Value {
 	v := jinja.NewDict()
@@ -142,12 +179,10 @@ func (s *state) typeName(v jinja.Value) string {
 		return "float"
 	case v.IsString():
 		return "str"
-	case s.isTuple(v):
-		return "tuple"
 	case v.IsList():
-		return "list"
+		return [...]string{"list", "tuple", "tuple", "range", "dict_items", "dict_keys", "dict_values"}[s.listKind(v)]
 	case v.IsDict():
-		return map[objectKind]string{isDict: "dict", isNamespace: "Namespace", isCycler: "Cycler", isMarkup: "Markup"}[s.kind(v)]
+		return [...]string{"dict", "Namespace", "Cycler", "Markup", "generator"}[s.kind(v)]
 	}
 	return "function"
 }
@@ -215,6 +250,12 @@ func init() {
 		"list":      func(s *state, a args, _ kwargs) (jinja.Value, error) { return s.list(a) },
 		"tuple":     func(s *state, a args, _ kwargs) (jinja.Value, error) { return s.tuple(a...), s.tick(len(a)) },
 		"dict":      dictLiteral,
+		"varargs": func(s *state, a args, _ kwargs) (jinja.Value, error) {
+			if !a[0].IsList() {
+				return a[0], nil
+			}
+			return s.tuple(a[0].AsList().Items...), nil
+		},
 		"mapping": func(s *state, a args, _ kwargs) (jinja.Value, error) {
 			if !s.isMapping(a[0]) {
 				return undefined, failf("argument after ** must be a mapping, not %s", s.typeName(a[0]))
@@ -338,7 +379,7 @@ func call(s *state, a args, k kwargs) (jinja.Value, error) {
 			return undefined, failf("%s is not callable", desc.AsString())
 		}
 		items, err := s.iterate(rest[0])
-		if err != nil {
+		if err = firstError(err, s.tick(loopOps*len(items))); err != nil {
 			return undefined, err
 		}
 		fn, rest = again, args{jinja.NewList(items)}
@@ -418,6 +459,10 @@ func (s *state) iterate(v jinja.Value) ([]jinja.Value, error) {
 	case v.IsUndefined():
 	case v.IsList():
 		items = v.AsList().Items
+	case s.kind(v) == isGenerator:
+		left, _ := v.AsDict().Get("items")
+		items = left.AsList().Items
+		v.AsDict().Set("items", jinja.NewList(nil))
 	case s.isMapping(v):
 		for _, key := range v.AsDict().Keys {
 			items = append(items, jinja.NewString(s.markKey(v, key)))
@@ -430,12 +475,12 @@ func (s *state) iterate(v jinja.Value) ([]jinja.Value, error) {
 
 func iterValue(s *state, a args, _ kwargs) (jinja.Value, error) {
 	items, err := s.iterate(a[0])
-	return jinja.NewList(items), err
+	return jinja.NewList(items), firstError(err, s.tick(loopOps*len(items)))
 }
 
 func pairs(s *state, a args, _ kwargs) (jinja.Value, error) {
 	items, err := s.iterate(a[0])
-	if err != nil {
+	if err = firstError(err, s.tick(loopOps*len(items))); err != nil {
 		return undefined, err
 	}
 	out := make([]jinja.Value, len(items))
@@ -459,180 +504,4 @@ func (s *state) unpack(v jinja.Value, n int) (jinja.Value, error) {
 		return undefined, failf("cannot unpack %d values into %d names", len(items), n)
 	}
 	return jinja.NewList(items), nil
-}
-
-func rangeList(s *state, a args, k kwargs) (jinja.Value, error) {
-	if len(a) < 1 || len(a) > 3 || len(k) > 0 {
-		return undefined, failf("range takes one to three integers")
-	}
-	bounds := [3]int64{0, 0, 1}
-	for i, v := range a {
-		n, ok := asInt(v)
-		if !ok {
-			return undefined, failf("'%s' object cannot be interpreted as an integer", s.typeName(v))
-		}
-		if len(a) == 1 {
-			i = 1
-		}
-		bounds[i] = n
-	}
-	start, stop, step := bounds[0], bounds[1], bounds[2]
-	if step == 0 {
-		return undefined, failf("range() arg 3 must not be zero")
-	}
-	var items []jinja.Value
-	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
-		if len(items) == maxRange {
-			return undefined, failf("range is longer than %d", maxRange)
-		}
-		items = append(items, jinja.NewInt(i))
-		if next := i + step; (next > i) != (step > 0) {
-			break
-		}
-	}
-	return s.list(items)
-}
-
-func dictFunction(s *state, a args, k kwargs) (jinja.Value, error) {
-	d := jinja.NewDict()
-	if len(a) > 1 {
-		return undefined, failf("dict expected at most 1 argument, got %d", len(a))
-	}
-	if len(a) == 1 && s.isMapping(a[0]) {
-		for _, key := range a[0].AsDict().Keys {
-			d.AsDict().Set(key, a[0].AsDict().Data[key])
-		}
-		if from, ok := s.keys[a[0].AsDict()]; ok {
-			s.keys[d.AsDict()] = from
-		}
-	} else if len(a) == 1 {
-		items, err := s.iterate(a[0])
-		if err != nil {
-			return undefined, err
-		}
-		for _, it := range items {
-			pair, err := s.unpack(it, 2)
-			if err != nil {
-				return undefined, err
-			}
-			key, ok := s.asText(pair.AsList().Get(0))
-			if !ok {
-				return undefined, failf("a dict with a key of type %s is not supported", s.typeName(pair.AsList().Get(0)))
-			}
-			d.AsDict().Set(s.marks.plain(key), pair.AsList().Get(1))
-		}
-	}
-	named(d, k)
-	return d, s.tick(d.AsDict().Len())
-}
-
-// named adds named arguments to a dict, in the order they were written.
-func named(d jinja.Value, k kwargs) {
-	if order, ok := k[reserved+"order"]; ok {
-		for _, key := range order.AsList().Items {
-			d.AsDict().Set(key.AsString(), k[key.AsString()])
-		}
-		return
-	}
-	for key, v := range k {
-		d.AsDict().Set(key, v)
-	}
-}
-
-func namespace(s *state, a args, k kwargs) (jinja.Value, error) {
-	v, err := dictFunction(s, a, k)
-	if err != nil {
-		return undefined, err
-	}
-	ns := s.object(isNamespace)
-	*ns.AsDict() = *v.AsDict()
-	return ns, nil
-}
-
-func joiner(s *state, a args, k kwargs) (jinja.Value, error) {
-	p := parameters{s: s, name: "joiner", a: a, k: k}
-	sep := p.optional("sep", jinja.NewString(", "))
-	if err := p.done(); err != nil {
-		return undefined, err
-	}
-	used := false
-	return s.bind("joiner", func(*state, args, kwargs) (jinja.Value, error) {
-		if used {
-			return sep, nil
-		}
-		used = true
-		return jinja.NewString(""), nil
-	}), nil
-}
-
-func cycler(s *state, a args, k kwargs) (jinja.Value, error) {
-	if len(a) == 0 || len(k) > 0 {
-		return undefined, failf("at least one item has to be provided")
-	}
-	v, at := s.object(isCycler), 0
-	d := v.AsDict()
-	d.Set("current", a[0])
-	d.Set("next", s.bind("next", func(*state, args, kwargs) (jinja.Value, error) {
-		item := a[at]
-		at = (at + 1) % len(a)
-		d.Set("current", a[at])
-		return item, nil
-	}))
-	d.Set("reset", s.bind("reset", func(*state, args, kwargs) (jinja.Value, error) {
-		at = 0
-		d.Set("current", a[0])
-		return none, nil
-	}))
-	return v, nil
-}
-
-// parameters binds a function's arguments by Python's rules.
-type parameters struct {
-	s    *state
-	name string
-	a    args
-	k    kwargs
-	next int
-	used int // of k
-	err  error
-}
-
-func (p *parameters) optional(name string, fallback jinja.Value) jinja.Value {
-	i := p.next
-	p.next++
-	v, named := p.k[name]
-	if named {
-		p.used++
-	}
-	if i < len(p.a) {
-		if named {
-			p.err = failf("%s got multiple values for argument '%s'", p.name, name)
-		}
-		return p.a[i]
-	}
-	if named {
-		return v
-	}
-	return fallback
-}
-
-func (p *parameters) required(name string) jinja.Value {
-	_, named := p.k[name]
-	if p.next >= len(p.a) && !named {
-		p.err = failf("%s is missing its argument '%s'", p.name, name)
-	}
-	return p.optional(name, undefined)
-}
-
-func (p *parameters) done() error {
-	if p.err != nil {
-		return p.err
-	}
-	if len(p.a) > p.next {
-		return failf("%s takes %d arguments but %d were given", p.name, p.next, len(p.a))
-	}
-	if len(p.k) > p.used {
-		return failf("%s got an unexpected keyword argument", p.name)
-	}
-	return nil
 }

@@ -80,7 +80,7 @@ func init() {
 				return x.AsList() == y.AsList(), nil
 			case x.IsDict() && y.IsDict():
 				return x.AsDict() == y.AsDict(), nil
-			case s.typeName(x) != s.typeName(y):
+			case s.typeName(x) != s.typeName(y) || x.IsUndefined():
 				return false, nil
 			}
 			return s.equal(x, y, 0)
@@ -98,8 +98,8 @@ func init() {
 		"number":    plain(func(_ *state, v jinja.Value) bool { return isNumber(v) }),
 		"string":    plain(func(s *state, v jinja.Value) bool { _, ok := s.asText(v); return ok }),
 		"mapping":   plain(func(s *state, v jinja.Value) bool { return s.isMapping(v) }),
-		"sequence":  plain(func(s *state, v jinja.Value) bool { _, ok := s.length(v); return ok }),
-		"iterable":  plain(func(s *state, v jinja.Value) bool { _, ok := s.length(v); return ok }),
+		"sequence":  plain(func(s *state, v jinja.Value) bool { _, ok := s.length(v); return ok && !(v.IsList() && !s.hasItems(v)) }),
+		"iterable":  plain(func(s *state, v jinja.Value) bool { _, ok := s.length(v); return ok || s.kind(v) == isGenerator }),
 		"callable":  plain(func(_ *state, v jinja.Value) bool { return v.IsCallable() || v.IsUndefined() }),
 		"escaped":   plain(func(s *state, v jinja.Value) bool { return s.kind(v) == isMarkup }),
 		"odd":       parity(1),

@@ -1,0 +1,237 @@
+package api
+
+import (
+	"encoding/json"
+	"encoding/json/jsontext"
+	"net/http"
+	"time"
+
+	"github.com/openinfer-go/openinfer/engine"
+)
+
+// chat answers POST /v1/chat/completions.
+func (h *Handler) chat(w *reply, r *http.Request) error {
+	o, release, err := h.readRequest(w, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	g, err := h.newGeneration(o, "chatcmpl-"+w.requestToken, chatShape{})
+	if err != nil {
+		return err
+	}
+	refuse(o, refusals, chatRefusals)
+	g.params = readParams(o, g.model, 1)
+	if withLogprobs := o.bool("logprobs", false); withLogprobs {
+		g.logprobs = new(int)
+	}
+	if n := o.integer("top_logprobs", 0, maxLogprobs); n != nil {
+		switch {
+		case g.logprobs != nil:
+			*g.logprobs = int(*n)
+		case *n > 0:
+			o.fail("top_logprobs", "needs logprobs to be true")
+		}
+	}
+	conversation := readChatPrompt(o)
+	if err := o.failure(); err != nil {
+		return err
+	}
+	if err := h.gen.Admit(g.model.Name, g.n); err != nil {
+		return err
+	}
+	text, ids, err := h.gen.RenderChat(g.model.Name, conversation)
+	if err != nil {
+		return err
+	}
+	if err := g.setPrompts([]prompt{{text: text, ids: ids}}, 0, "messages"); err != nil {
+		return err
+	}
+	g.finishParams(w, o)
+	return g.serve(w, r)
+}
+
+// readChatPrompt reads what a chat template gets, for chat and /tokenize.
+func readChatPrompt(o *object) engine.ChatPrompt {
+	p := engine.ChatPrompt{
+		Messages:      json.RawMessage(checkMessages(o)),
+		ContinueFinal: o.bool("continue_final_message", false),
+	}
+	p.AddGenerationPrompt = o.bool("add_generation_prompt", !p.ContinueFinal)
+	if p.ContinueFinal && p.AddGenerationPrompt {
+		o.fail("continue_final_message", "excludes add_generation_prompt")
+	}
+	kwargs := o.take("chat_template_kwargs", "an object", '{')
+	if o.string("reasoning_effort") != "" {
+		kwargs = withMember(kwargs, "reasoning_effort", o.fields["reasoning_effort"])
+	}
+	p.Kwargs = json.RawMessage(kwargs)
+	return p
+}
+
+// withMember adds a member to a JSON object, or nil, that has none of that name.
+func withMember(raw jsontext.Value, name string, value jsontext.Value) jsontext.Value {
+	if raw == nil {
+		raw = jsontext.Value("{}")
+	}
+	o, err := readObject(raw, "chat_template_kwargs.")
+	if err != nil || o.has(name) {
+		return raw
+	}
+	out := append(jsontext.Value(`{"`+name+`":`), value...)
+	if raw = raw.Clone(); raw.Compact() == nil && len(raw) > len("{}") {
+		out = append(out, ',')
+	}
+	return append(out, raw[1:]...)
+}
+
+// Objects of chat answers.
+type (
+	chatCompletion struct {
+		head
+		Choices        []chatChoice `json:"choices"`
+		Usage          *usage       `json:"usage"`
+		PromptLogprobs []pairs      `json:"prompt_logprobs,omitzero"`
+		PromptTokenIDs []int32      `json:"prompt_token_ids,omitzero"`
+	}
+	chatChoice struct {
+		Index        int           `json:"index"`
+		Message      chatMessage   `json:"message"`
+		Logprobs     *chatLogprobs `json:"logprobs"`
+		FinishReason *string       `json:"finish_reason"`
+		StopReason   any           `json:"stop_reason"`
+		TokenIDs     []int32       `json:"token_ids,omitzero"`
+	}
+	chatMessage struct {
+		Role    string  `json:"role"`
+		Content string  `json:"content"`
+		Refusal *string `json:"refusal"`
+	}
+	chatChunk struct {
+		head
+		Choices        []chatDelta `json:"choices"`
+		Usage          *usage      `json:"usage,omitzero"`
+		PromptTokenIDs []int32     `json:"prompt_token_ids,omitzero"`
+	}
+	chatDelta struct {
+		Index        int           `json:"index"`
+		Delta        delta         `json:"delta"`
+		Logprobs     *chatLogprobs `json:"logprobs"`
+		FinishReason *string       `json:"finish_reason"`
+		StopReason   any           `json:"stop_reason,omitzero"`
+		TokenIDs     []int32       `json:"token_ids,omitzero"`
+	}
+	delta struct {
+		Role    string  `json:"role,omitzero"`
+		Content *string `json:"content,omitzero"`
+	}
+)
+
+// head is what whole answers and chunks begin with.
+type head struct {
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	Model       string `json:"model"`
+	Fingerprint string `json:"system_fingerprint"`
+}
+
+func (g *generation) head(object string) head {
+	return head{g.id, object, g.created, g.model.Name, g.h.fingerprint}
+}
+
+// chatShape makes chat objects of a generation.
+type chatShape struct{}
+
+func (chatShape) whole(g *generation) any {
+	p := &g.prompts[0]
+	out := chatCompletion{head: g.head("chat.completion"), Usage: g.usage(), PromptTokenIDs: g.promptIDs(p)}
+	if g.promptLogprobs != nil {
+		out.PromptLogprobs = g.spell.prompt(p.scores, *g.promptLogprobs)
+	}
+	for i := range g.choices {
+		c := &g.choices[i]
+		choice := chatChoice{
+			Index: c.index, Message: chatMessage{Role: "assistant", Content: c.text.String()},
+			FinishReason: finishReason(c, true), StopReason: c.stopReason, TokenIDs: g.tokenIDs(c.tokens),
+		}
+		if g.logprobs != nil {
+			choice.Logprobs = g.spell.chat(c.tokens, *g.logprobs)
+		}
+		out.Choices = append(out.Choices, choice)
+	}
+	return out
+}
+
+func (s chatShape) chunks(g *generation, c *choice, text string, tokens []engine.Token, end bool) []any {
+	var out []any
+	if !c.begun && !end {
+		first := s.chunk(g, chatDelta{Index: c.index, Delta: delta{Role: "assistant", Content: new(string)}})
+		first.PromptTokenIDs = g.promptIDs(c.prompt)
+		out = append(out, first)
+	}
+	d := chatDelta{Index: c.index}
+	switch {
+	case end:
+		d.FinishReason, d.StopReason = finishReason(c, true), c.stopReason
+	case text == "" && (len(tokens) == 0 || g.logprobs == nil && !g.returnIDs):
+		return out
+	default:
+		d.Delta.Content, d.TokenIDs = &text, g.tokenIDs(tokens)
+		if g.logprobs != nil {
+			d.Logprobs = g.spell.chat(tokens, *g.logprobs)
+		}
+	}
+	return append(out, s.chunk(g, d))
+}
+
+func (chatShape) chunk(g *generation, d chatDelta) *chatChunk {
+	return &chatChunk{head: g.head("chat.completion.chunk"), Choices: []chatDelta{d}, Usage: g.chunkUsage()}
+}
+
+func (chatShape) usage(g *generation) any {
+	return chatChunk{head: g.head("chat.completion.chunk"), Choices: []chatDelta{}, Usage: g.usage()}
+}
+
+// newGeneration begins a request: which model, and is it there.
+func (h *Handler) newGeneration(o *object, id string, s shape) (*generation, error) {
+	m, err := h.readModel(o, false)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
+}
+
+// finishParams settles what depends on other fields and on the connection.
+func (g *generation) finishParams(w *reply, o *object) {
+	g.cacheSalt = joinSalt(w.keySalt, g.cacheSalt)
+	g.spell = speller{gen: g.h.gen, model: g.model.Name, asIDs: g.tokensAsIDs}
+	w.stream = g.stream
+}
+
+// joinSalt keeps one key's caches apart from another's whatever salt its requests name.
+func joinSalt(key, request string) string {
+	if key == "" {
+		return request
+	}
+	return key + "/" + request
+}
+
+// setPrompts takes the prompts and settles how long their answers may get.
+func (g *generation) setPrompts(prompts []prompt, byDefault int, field string) error {
+	g.prompts, g.maxNew = prompts, make([]int, len(prompts))
+	for i := range prompts {
+		if len(prompts[i].ids) == 0 {
+			return invalid(field, "the prompt has no tokens")
+		}
+		var err error
+		if g.maxNew[i], err = g.budget(len(prompts[i].ids), g.model.MaxModelLen, byDefault, field); err != nil {
+			return err
+		}
+		if !g.promptOnly && g.minTokens > g.maxNew[i] {
+			return invalid("min_tokens", "%d exceeds the %d tokens that the answer may have", g.minTokens, g.maxNew[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+// Package api is the HTTP face of OpenInfer: OpenAI's endpoints with vLLM's additions, server-sent
+// events, health and metrics.
+//
+// It owns wire types, the checks that need no model, the one table from errors to status codes and
+// the life of a connection. It does not tokenize, render templates or assemble text: that is behind
+// Generator, which engine.Engine satisfies.
+//
+// Invariant: every request gets exactly one reply. It is a whole JSON body, or a stream that ends
+// with "data: [DONE]" or with one error event; no input makes a 5xx, and when a client goes, what
+// it asked for is cancelled before its handler returns.
+//
+// # Endpoints
+//
+//	GET  /v1/models, /v1/models/{id}    ids may hold slashes, escaped or not
+//	POST /v1/chat/completions
+//	POST /v1/completions
+//	POST /tokenize, /detokenize
+//	GET  /health, /healthz              200, or 503 when the step loop's heartbeat is stale
+//	GET  /readyz                        200, or 503 until every model is loaded
+//	GET  /metrics, /version
+//
+// With API keys configured, /v1/..., /tokenize and /detokenize need one; the others stay open, as
+// what watches a server seldom has a key.
+//
+// # Requests
+//
+// Field names match by case, null means the default, a whole number may be written 16.0, a name
+// given twice is refused, unknown fields are ignored. Text must be valid UTF-8 and escapes must
+// not be lone surrogates: the error says where. What is known but would change the answer if it
+// were left out is refused by name (tools, response_format, images, suffix, best_of above 1,
+// adapters and more: see refusals). Known and harmless, so ignored: user, metadata, store,
+// service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention, parallel_tool_calls,
+// priority, request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
+// stream_options.include_obfuscation.
+//
+//	stop                   a string or up to 32 of them, none empty; [] and null are none
+//	max_completion_tokens  wins over max_tokens, on both endpoints
+//	max_tokens             at least 1; 0 on completions with echo. Left out: 16 for completions
+//	                       (or what the context has room for), the rest of the context for chat
+//	echo                   completions: the prompt before the answer, with logprobs also of its tokens
+//	reasoning_effort       handed to the chat template, as if in chat_template_kwargs
+//	cache_salt             parts prefix caches; with API keys, only within one key
+//	stream_options         only with stream; continuous_usage_stats only with include_usage
+//
+// # Answers
+//
+// A stream sends its headers once the request is admitted and a comment line when nothing else was
+// sent for a while. With n above 1 or several prompts, the choice of prompt p and sequence s has
+// index p*n+s. Reasoning is left in the text: what a model writes is one string for each choice, and
+// chatShape, where it becomes a message or a delta, is the place for a parser to part it.
+//
+// Log probabilities are floored at -9999. In the legacy lists of completions a token that is part
+// of a character is written bytes:\xNN, and text_offset counts characters (code points).
+package api

@@ -1,0 +1,24 @@
+package api
+
+import (
+	"context"
+	"iter"
+
+	"github.com/openinfer-go/openinfer/engine"
+)
+
+// Generator is what the HTTP layer needs of an engine; engine.Engine is one. The methods may be
+// called from any goroutine and mean what engine.Engine says of them.
+type Generator interface {
+	Models() []engine.ModelInfo
+	Tokenize(model, text string, addSpecial bool) ([]int32, error)
+	RenderChat(model string, p engine.ChatPrompt) (text string, ids []int32, err error)
+	Detokenize(model string, ids []int32) (string, error)
+	TokenText(model string, id int32) (string, []byte, error)
+	Admit(model string, n int) error
+	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
+	Stats() engine.Stats
+	Health() engine.Health
+}
+
+var _ Generator = (*engine.Engine)(nil)

@@ -1,0 +1,189 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/openinfer-go/openinfer/engine"
+)
+
+// metrics are what /metrics shows. Times are observed here; counters and gauges of the engine are
+// read from its Stats when asked for, so that a scrape changes nothing.
+type metrics struct {
+	handler http.Handler
+	models  map[string]*modelMetrics
+	replies *prometheus.CounterVec
+}
+
+// modelMetrics are one model's children of the histograms, looked up once.
+type modelMetrics struct {
+	ttft, tpot, itl, e2e, queue prometheus.Observer
+}
+
+// Buckets in seconds; like vLLM's where it has them, with finer ones below for small models.
+var (
+	firstTokenBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
+	tokenBuckets      = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	requestBuckets    = []float64{.01, .05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
+)
+
+func newMetrics(gen Generator, version string) *metrics {
+	m := &metrics{models: map[string]*modelMetrics{}}
+	reg := prometheus.NewRegistry()
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"model_name"})
+		reg.MustRegister(v)
+		return v
+	}
+	ttft := histogram("vllm:time_to_first_token_seconds", "From the request to its first token.", firstTokenBuckets)
+	tpot := histogram("vllm:time_per_output_token_seconds", "Time per output token after the first, one observation a sequence.", tokenBuckets)
+	itl := histogram("vllm:inter_token_latency_seconds", "Gap between tokens.", tokenBuckets)
+	e2e := histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", requestBuckets)
+	queue := histogram("vllm:request_queue_time_seconds", "From admission to the first step.", requestBuckets)
+	for _, info := range gen.Models() {
+		n := info.Name
+		m.models[n] = &modelMetrics{ttft.WithLabelValues(n), tpot.WithLabelValues(n), itl.WithLabelValues(n), e2e.WithLabelValues(n), queue.WithLabelValues(n)}
+	}
+	m.replies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "openinfer_http_replies_total",
+		Help: "Replies by path and status; 499 is a client that went away."}, []string{"path", "status"})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "openinfer_build_info", Help: "Always 1.",
+		ConstLabels: prometheus.Labels{"version": version}})
+	build.Set(1)
+	reg.MustRegister(m.replies, build, statsCollector{gen}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	return m
+}
+
+func (h *Handler) scrape(w *reply, r *http.Request) error {
+	w.deadline()
+	h.metrics.handler.ServeHTTP(w, r)
+	return nil
+}
+
+// reply counts a reply. Paths are those of routes: what clients make up must not become labels.
+func (m *metrics) reply(rt route, path string, status int) {
+	switch {
+	case rt.serve == nil:
+		path = "other"
+	case len(path) > len(modelPath) && path[:len(modelPath)] == modelPath:
+		path = modelPath + "{id}"
+	}
+	m.replies.WithLabelValues(path, strconv.Itoa(status)).Inc()
+}
+
+// observe takes the times of an update.
+func (m *metrics) observe(g *generation, c *choice, u update) {
+	mm := m.models[g.model.Name]
+	if mm == nil || g.promptOnly {
+		return
+	}
+	now := time.Now()
+	if k := len(u.Tokens); k > 0 {
+		if c.firstToken.IsZero() {
+			c.firstToken = now
+			mm.ttft.Observe(now.Sub(g.arrival).Seconds())
+			mm.queue.Observe(u.Usage.Queued.Seconds())
+		} else {
+			gap := now.Sub(c.lastToken).Seconds() / float64(k)
+			for range k {
+				mm.itl.Observe(gap)
+			}
+		}
+		c.lastToken = now
+	}
+	if u.Finish != engine.FinishStop && u.Finish != engine.FinishLength {
+		return
+	}
+	mm.e2e.Observe(now.Sub(g.arrival).Seconds())
+	if n := u.Usage.Completion; n > 1 && !c.firstToken.IsZero() {
+		mm.tpot.Observe(now.Sub(c.firstToken).Seconds() / float64(n-1))
+	}
+}
+
+// statsCollector shows the engine's own counters and gauges.
+type statsCollector struct{ gen Generator }
+
+func modelDesc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, append([]string{"model_name"}, labels...), nil)
+}
+
+var (
+	descRunning       = modelDesc("vllm:num_requests_running", "Sequences in the running batch.")
+	descWaiting       = modelDesc("vllm:num_requests_waiting", "Sequences that wait.")
+	descUsage         = modelDesc("vllm:kv_cache_usage_perc", "Share of the KV cache that sequences hold now, 0 to 1; 0 at rest.")
+	descConfig        = modelDesc("vllm:cache_config_info", "Always 1. num_gpu_blocks is as if the model had the whole pool.", "block_size", "num_gpu_blocks", "cache_dtype", "cache_tokens")
+	descPrompt        = modelDesc("vllm:prompt_tokens_total", "Prompt tokens.")
+	descGenerated     = modelDesc("vllm:generation_tokens_total", "Tokens generated.")
+	descPreemptions   = modelDesc("vllm:num_preemptions_total", "Times a sequence lost its blocks and waited again.")
+	descPrefixQueries = modelDesc("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.")
+	descPrefixHits    = modelDesc("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")
+	descSuccess       = modelDesc("vllm:request_success_total", "Sequences by how they ended.", "finished_reason")
+
+	descCached      = modelDesc("openinfer_cached_prompt_tokens_total", "Prompt tokens not computed, as the prefix cache had them.")
+	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused since queues were full.")
+	descModelBlocks = modelDesc("openinfer_kv_blocks", "KV blocks: live (sequences hold them) or cached (kept for reuse).", "state")
+	descSteps       = modelDesc("openinfer_steps_total", "Steps of the model.")
+	descStepSeconds = modelDesc("openinfer_step_seconds_total", "Time in steps of the model.")
+	descReady       = modelDesc("openinfer_model_ready", "1 once the model is loaded.")
+	descWeights     = modelDesc("openinfer_weight_bytes", "Size of the model's weights.")
+
+	descPages     = prometheus.NewDesc("openinfer_kv_pages", "Pages of the shared pool by state.", []string{"state"}, nil)
+	descPageBytes = prometheus.NewDesc("openinfer_kv_page_bytes", "Size of a page.", nil, nil)
+	descErrors    = prometheus.NewDesc("openinfer_step_errors_total", "Steps that failed.", nil, nil)
+	descHeartbeat = prometheus.NewDesc("openinfer_heartbeat_age_seconds", "Age of the step loop's last sign of life.", nil, nil)
+)
+
+// Describe sends nothing: which models there are is known when they are collected.
+func (statsCollector) Describe(chan<- *prometheus.Desc) {}
+
+func (c statsCollector) Collect(out chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	s := c.gen.Stats()
+	for _, m := range s.Models {
+		n := m.Name
+		gauge(descRunning, float64(m.Running), n)
+		gauge(descWaiting, float64(m.Waiting), n)
+		gauge(descUsage, m.LiveUsage, n)
+		counter(descPrompt, m.PromptTokens, n)
+		counter(descGenerated, m.GeneratedTokens, n)
+		counter(descPreemptions, m.Preemptions, n)
+		counter(descPrefixQueries, m.PrefixQueries, n)
+		counter(descPrefixHits, m.PrefixHits, n)
+		for reason, label := range map[engine.FinishReason]string{engine.FinishStop: "stop", engine.FinishLength: "length",
+			engine.FinishCancelled: "abort", engine.FinishError: "error"} {
+			counter(descSuccess, m.Finished[reason], n, label)
+		}
+		counter(descCached, m.CachedTokens, n)
+		counter(descRefused, m.Refused, n)
+		gauge(descModelBlocks, float64(m.LiveBlocks), n, "live")
+		gauge(descModelBlocks, float64(m.CachedBlocks), n, "cached")
+		counter(descSteps, m.Steps, n)
+		out <- prometheus.MustNewConstMetric(descStepSeconds, prometheus.CounterValue, m.StepSeconds, n)
+	}
+	for _, m := range c.gen.Models() {
+		ready := 0.0
+		if m.Ready {
+			ready = 1
+			gauge(descConfig, 1, m.Name, strconv.Itoa(m.BlockTokens), strconv.Itoa(m.Blocks), m.KVCacheDType, strconv.Itoa(m.CacheTokens))
+			gauge(descWeights, float64(m.WeightBytes), m.Name)
+		}
+		gauge(descReady, ready, m.Name)
+	}
+	gauge(descPages, float64(s.PagesLive), "live")
+	gauge(descPages, float64(s.PagesCached), "cached")
+	gauge(descPages, float64(s.PagesFree), "free")
+	gauge(descPageBytes, float64(s.PageBytes))
+	counter(descErrors, s.StepErrors)
+	gauge(descHeartbeat, s.Heartbeat.Seconds())
+}

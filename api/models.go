@@ -1,0 +1,105 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/openinfer-go/openinfer/engine"
+)
+
+// model is OpenAI's model object with vLLM's max_model_len.
+type model struct {
+	ID          string  `json:"id"`
+	Object      string  `json:"object"`
+	Created     int64   `json:"created"`
+	OwnedBy     string  `json:"owned_by"`
+	Root        string  `json:"root"`
+	Parent      *string `json:"parent"`
+	MaxModelLen int     `json:"max_model_len,omitzero"` // not there while the model loads
+}
+
+func newModel(m engine.ModelInfo) model {
+	return model{ID: m.Name, Object: "model", Created: m.Created.Unix(), OwnedBy: "openinfer", Root: m.Name, MaxModelLen: m.MaxModelLen}
+}
+
+func (h *Handler) models(w *reply, r *http.Request) error {
+	out := struct {
+		Object string  `json:"object"`
+		Data   []model `json:"data"`
+	}{Object: "list"}
+	for _, m := range h.gen.Models() {
+		out.Data = append(out.Data, newModel(m))
+	}
+	return w.json(http.StatusOK, out)
+}
+
+func (h *Handler) oneModel(w *reply, r *http.Request) error {
+	m, err := h.model(strings.TrimPrefix(r.URL.Path, modelPath))
+	if err != nil {
+		return err
+	}
+	return w.json(http.StatusOK, newModel(m))
+}
+
+// model finds a served model by its exact name.
+func (h *Handler) model(name string) (engine.ModelInfo, error) {
+	for _, m := range h.gen.Models() {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return engine.ModelInfo{}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", param: "model", code: "model_not_found",
+		message: "the model `" + shorten(name, 100) + "` does not exist; GET /v1/models lists those that do"}
+}
+
+// readModel reads the field model. It may be left out where optional and only one model is served.
+func (h *Handler) readModel(o *object, optional bool) (engine.ModelInfo, error) {
+	name := o.string("model")
+	if err := o.failure(); err != nil {
+		return engine.ModelInfo{}, err
+	}
+	if !o.has("model") {
+		all := h.gen.Models()
+		if !optional || len(all) != 1 {
+			return engine.ModelInfo{}, invalid("model", "is missing")
+		}
+		name = all[0].Name
+	}
+	m, err := h.model(name)
+	if err == nil && !m.Ready {
+		err = engine.ErrNotReady
+	}
+	return m, err
+}
+
+func (h *Handler) version(w *reply, r *http.Request) error {
+	return w.json(http.StatusOK, struct {
+		Version string `json:"version"`
+	}{h.Version})
+}
+
+// healthBody is what /health and /readyz say.
+type healthBody struct {
+	Status    string  `json:"status"`
+	Reason    string  `json:"reason,omitzero"`
+	Heartbeat float64 `json:"heartbeat_age_seconds"`
+}
+
+// health says whether the step loop lives. Only the loop itself can tell: this handler would
+// answer long after it has stopped.
+func (h *Handler) health(w *reply, r *http.Request) error {
+	s := h.gen.Health()
+	if !s.OK {
+		return w.json(http.StatusServiceUnavailable, healthBody{"unhealthy", s.Reason, s.Heartbeat.Seconds()})
+	}
+	return w.json(http.StatusOK, healthBody{"ok", "", s.Heartbeat.Seconds()})
+}
+
+// ready says whether every model is loaded.
+func (h *Handler) ready(w *reply, r *http.Request) error {
+	s := h.gen.Health()
+	if !s.OK || !s.Ready {
+		return w.json(http.StatusServiceUnavailable, healthBody{"not ready", s.Reason, s.Heartbeat.Seconds()})
+	}
+	return w.json(http.StatusOK, healthBody{"ready", "", s.Heartbeat.Seconds()})
+}
