@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/internal/config"
+)
+
+// modelFlags are flags with a value for all models or for one by name.
+type modelFlags struct {
+	models, maxModelLen, maxNumSeqs, kvCacheDType []string
+}
+
+// deviceFlags adds what says where and with how much a model runs.
+func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
+	f := cmd.Flags()
+	f.StringVar(&c.Device, "device", "auto", "auto, cpu or ref (plain Go: the slow specification)")
+	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
+	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
+	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: a share of free memory)")
+	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default: the checkpoint's)")
+}
+
+// apply folds the per-model flags into c, whose models are known by then.
+func (m *modelFlags) apply(c *config.Serve) error {
+	setInt := func(to *int) func(string) error {
+		return func(s string) (err error) { *to, err = config.Int(s); return err }
+	}
+	err := config.PerModel("max-model-len", m.maxModelLen, c.Models, setInt(&c.MaxModelLen),
+		func(mo *config.Model, s string) error { return setInt(&mo.MaxModelLen)(s) })
+	if err != nil {
+		return err
+	}
+	err = config.PerModel("max-num-seqs", m.maxNumSeqs, c.Models, setInt(&c.MaxNumSeqs),
+		func(mo *config.Model, s string) error { return setInt(&mo.MaxNumSeqs)(s) })
+	if err != nil {
+		return err
+	}
+	return config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models,
+		func(s string) error { c.KVCacheDType = s; return nil },
+		func(mo *config.Model, s string) error { mo.KVCacheDType = s; return nil })
+}
+
+func engineOptions(c config.Serve) (engine.Options, error) {
+	if err := config.Check(c.Models); err != nil {
+		return engine.Options{}, err
+	}
+	o := engine.Options{
+		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType,
+		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
+	}
+	embedded := engine.EmbeddedModels()
+	for _, m := range c.Models {
+		if m.Path == "" && !slices.Contains(embedded, m.Name) {
+			return o, fmt.Errorf("--models %s: no embedded model has that name (there are %s); for a checkpoint write %s=PATH",
+				m.Name, strings.Join(embedded, ", "), m.Name)
+		}
+		if m.MaxModelLen == 0 {
+			m.MaxModelLen = c.MaxModelLen
+		}
+		o.Models = append(o.Models, engine.ModelSpec{
+			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
+		})
+	}
+	return o, nil
+}
+
+// modelArgument reads a model given as one word: NAME of an embedded one, NAME=PATH or PATH.
+func modelArgument(arg string) config.Model {
+	if slices.Contains(engine.EmbeddedModels(), arg) {
+		return config.Model{Name: arg}
+	}
+	if name, path, ok := strings.Cut(arg, "="); ok && name != "" && !strings.ContainsAny(name, "/\\") {
+		return config.Model{Name: name, Path: path}
+	}
+	return config.Model{Name: strings.TrimSuffix(filepath.Base(arg), ".gguf"), Path: arg}
+}

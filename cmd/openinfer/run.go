@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/internal/config"
+)
+
+func runCommand() *cobra.Command {
+	var c config.Serve
+	var m modelFlags
+	var s session
+	cmd := &cobra.Command{
+		Use:   "run MODEL [PROMPT]",
+		Short: "Answer a prompt in the terminal; without one, chat line by line",
+		Long: `Answer a prompt in the terminal, or chat line by line when there is none.
+
+MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder or a .gguf file.
+A model without a chat template continues the prompt as plain text.`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.Models = []config.Model{modelArgument(args[0])}
+			c.MaxNumSeqs = 1
+			if err := m.apply(&c); err != nil {
+				return err
+			}
+			o, err := engineOptions(c)
+			if err != nil {
+				return err
+			}
+			e, err := engine.Open(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			defer e.Close()
+			s.engine, s.info, s.out = e, e.Models()[0], cmd.OutOrStdout()
+			if len(args) == 2 {
+				_, err := s.answer(cmd.Context(), args[1])
+				return err
+			}
+			return s.chat(cmd.Context(), cmd.InOrStdin())
+		},
+	}
+	deviceFlags(cmd, &c, &m)
+	f := cmd.Flags()
+	f.IntVar(&s.maxTokens, "max-tokens", 0, "longest answer in tokens (default: what the context has room for)")
+	f.Float32Var(&s.temperature, "temperature", -1, "0 is greedy (default: the checkpoint's)")
+	f.Int64Var(&s.seed, "seed", -1, "same seed, same answer (default: a new one each time)")
+	f.StringVar(&s.system, "system", "", "system message")
+	f.BoolVar(&s.verbose, "verbose", false, "print tokens and speed after each answer")
+	return cmd
+}
+
+// session is a conversation in a terminal.
+type session struct {
+	engine      *engine.Engine
+	info        engine.ModelInfo
+	out         io.Writer
+	maxTokens   int
+	temperature float32
+	seed        int64
+	system      string
+	verbose     bool
+	messages    []map[string]string
+}
+
+func (s *session) chat(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	tty := isTerminal(in)
+	if tty {
+		fmt.Fprintf(s.out, "%s. An empty line or Ctrl-D ends.\n", s.info.Name)
+	}
+	for {
+		if tty {
+			fmt.Fprint(s.out, ">>> ")
+		}
+		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
+			return lines.Err()
+		}
+		if _, err := s.answer(ctx, lines.Text()); err != nil {
+			return err
+		}
+	}
+}
+
+// answer streams the model's answer to text and adds both to the conversation.
+func (s *session) answer(ctx context.Context, text string) (string, error) {
+	ids, err := s.prompt(text)
+	if err != nil {
+		return "", err
+	}
+	r := engine.Request{Model: s.info.Name, Prompt: ids, MaxTokens: s.maxTokens, Sampling: s.info.Defaults}
+	if s.temperature >= 0 {
+		r.Sampling.Temperature = s.temperature
+	}
+	if s.seed >= 0 {
+		r.Sampling.Seed = &s.seed
+	}
+	start := time.Now()
+	events, err := s.engine.Generate(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	var full strings.Builder
+	for ev := range events {
+		fmt.Fprint(s.out, ev.Text)
+		full.WriteString(ev.Text)
+		if ev.Finish == engine.FinishError {
+			return "", ev.Err
+		}
+		if ev.Finish != engine.FinishNone && s.verbose {
+			rate := float64(ev.Usage.Completion-1) / (time.Since(start) - ev.Usage.FirstToken).Seconds()
+			fmt.Fprintf(os.Stderr, "\n[%d prompt tokens (%d cached), %d answer tokens, first after %v, then %.1f tok/s, %v]",
+				ev.Usage.Prompt, ev.Usage.Cached, ev.Usage.Completion, ev.Usage.FirstToken.Round(time.Millisecond), rate, ev.Finish)
+		}
+	}
+	fmt.Fprintln(s.out)
+	s.messages = append(s.messages, map[string]string{"role": "assistant", "content": full.String()})
+	return full.String(), ctx.Err()
+}
+
+func (s *session) prompt(text string) ([]int32, error) {
+	if !s.info.HasChat {
+		return s.engine.Tokenize(s.info.Name, text, true)
+	}
+	if len(s.messages) == 0 && s.system != "" {
+		s.messages = append(s.messages, map[string]string{"role": "system", "content": s.system})
+	}
+	s.messages = append(s.messages, map[string]string{"role": "user", "content": text})
+	raw, err := json.Marshal(s.messages)
+	if err != nil {
+		return nil, err
+	}
+	_, ids, err := s.engine.RenderChat(s.info.Name, engine.ChatPrompt{Messages: raw, AddGenerationPrompt: true})
+	return ids, err
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

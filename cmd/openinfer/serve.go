@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/openinfer-go/openinfer/api"
+	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/internal/config"
+)
+
+func serveCommand() *cobra.Command {
+	c := config.Serve{Listen: "127.0.0.1:8080", MaxBodySize: 32 << 20, Drain: config.Duration(30 * time.Second)}
+	var m modelFlags
+	var file string
+	var prefixCaching bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve models over an OpenAI-compatible HTTP API",
+		Long: `Serve models over an OpenAI-compatible HTTP API.
+
+Without --models the two embedded models are served. NAME alone is an embedded model, NAME=PATH a
+checkpoint folder (safetensors) or a .gguf file; NAME is the model's id in the API. A flag that
+takes N or NAME=N sets a value for all models or for one.`,
+		Example: `  openinfer serve
+  openinfer serve --models demo-tales,smol=SmolLM2-135M-Instruct.Q4_1.gguf --max-num-seqs 16,smol=64
+  openinfer serve --config openinfer.yaml --listen 0.0.0.0:8080 --api-key-file keys.txt`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file != "" {
+				if err := readUnderFlags(cmd, &c, file); err != nil {
+					return err
+				}
+			}
+			if len(m.models) > 0 {
+				var err error
+				if c.Models, err = config.ParseModels(m.models); err != nil {
+					return err
+				}
+			}
+			if len(c.Models) == 0 {
+				for _, name := range engine.EmbeddedModels() {
+					c.Models = append(c.Models, config.Model{Name: name})
+				}
+			}
+			if err := m.apply(&c); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("prefix-caching") {
+				c.PrefixCaching = &prefixCaching
+			}
+			return serve(cmd.Context(), c)
+		},
+	}
+	deviceFlags(cmd, &c, &m)
+	f := cmd.Flags()
+	f.StringSliceVar(&m.models, "models", nil, "NAME or NAME=PATH, separated by commas (default: the embedded models)")
+	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _; flags win over it")
+	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
+	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")
+	f.Var(&c.MaxBodySize, "max-body-size", "largest request body")
+	f.StringSliceVar(&m.maxNumSeqs, "max-num-seqs", nil, "sequences that run at once, N for each model or NAME=N (default 64)")
+	f.IntVar(&c.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens of one step (default 512)")
+	f.IntVar(&c.MaxWaiting, "max-waiting", 0, "requests that may wait for each model; more get 429 (default 256)")
+	f.BoolVar(&prefixCaching, "prefix-caching", true, "reuse the KV cache of prompts that begin alike")
+	f.DurationVar((*time.Duration)(&c.Drain), "drain-timeout", time.Duration(c.Drain), "how long running answers may go on after SIGTERM")
+	f.StringVar(&c.LogFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+// readUnderFlags reads a file into c, but what a flag has set stays.
+func readUnderFlags(cmd *cobra.Command, c *config.Serve, file string) error {
+	given := map[*pflag.Flag]string{}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() != "stringSlice" { // lists are in modelFlags, which apply puts over c
+			given[f] = f.Value.String()
+		}
+	})
+	if err := c.Read(file); err != nil {
+		return err
+	}
+	for f, value := range given {
+		if err := f.Value.Set(value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func serve(ctx context.Context, c config.Serve) error {
+	log, err := logger(c.LogFormat)
+	if err != nil {
+		return err
+	}
+	o, err := engineOptions(c)
+	if err != nil {
+		return err
+	}
+	o.Log = log
+	var keys []string
+	if c.APIKeyFile != "" {
+		if keys, err = config.ReadKeys(c.APIKeyFile); err != nil {
+			return err
+		}
+	}
+	e, err := engine.New(o)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+	}
+	server := api.NewServer(api.New(e, api.Options{Version: version(), Keys: keys, BodyLimit: int64(c.MaxBodySize), Log: log}))
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { // health and readiness answer while models load
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	group.Go(func() error {
+		defer server.Close()
+		start := time.Now()
+		if err := e.Load(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("%v\nReady after %v: http://%s/v1\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())
+		<-ctx.Done()
+		return shutdown(e, server, time.Duration(c.Drain), log)
+	})
+	return group.Wait()
+}
+
+// shutdown lets running answers end, up to a limit; a second signal stops at once, since the
+// first one restored the signals' default.
+func shutdown(e *engine.Engine, server *http.Server, limit time.Duration, log *slog.Logger) error {
+	log.Info("stopping: no new requests; running ones may end", "limit", limit)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := e.Drain(ctx); err != nil {
+		log.Warn("requests were still running at the limit and are ended")
+	}
+	e.Close() // ends what is left with a final event, which the server then writes
+	ctx, cancel = context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return server.Shutdown(ctx)
+}
+
+func logger(format string) (*slog.Logger, error) {
+	switch format {
+	case "", "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, nil)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, nil)), nil
+	}
+	return nil, fmt.Errorf("--log-format %s: there are text and json", format)
+}

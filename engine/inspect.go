@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/cpuid/v2"
+
+	"github.com/openinfer-go/openinfer/internal/hostmem"
+	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/registry"
+)
+
+// EmbeddedModels returns the names of the models that the program carries.
+func EmbeddedModels() []string { return demo.Names() }
+
+// Description is what a checkpoint says of itself, without loading a weight.
+type Description struct {
+	Architecture string // as the checkpoint names it
+	Supported    bool
+	Format       string // safetensors or gguf
+	Tensors      int
+	Types        string // how many tensors are stored how, the most frequent first
+	Bytes        int64  // of weights
+	HasChat      bool
+}
+
+// Describe opens the checkpoint of a model (path "": the embedded one of that name).
+func Describe(name, path string) (Description, error) {
+	c, err := openCheckpoint(ModelSpec{Name: name, Path: path})
+	if err != nil {
+		return Description{}, fmt.Errorf("model %s: %w", name, err)
+	}
+	defer c.Close()
+	s := c.Summary()
+	types := make([]string, 0, len(s.Types))
+	for t := range s.Types {
+		types = append(types, t)
+	}
+	slices.SortFunc(types, func(a, b string) int {
+		if d := s.Types[b] - s.Types[a]; d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+	for i, t := range types {
+		types[i] = fmt.Sprintf("%d %s", s.Types[t], t)
+	}
+	_, unsupported := registry.Find(c)
+	_, chat := c.ChatTemplate()
+	return Description{
+		Architecture: c.Architecture(), Supported: unsupported == nil, Format: string(c.Format()),
+		Tensors: s.Tensors, Types: strings.Join(types, ", "), Bytes: s.Bytes, HasChat: chat,
+	}, nil
+}
+
+// Inspect reports to a person what this machine has and what would be used.
+func Inspect() string {
+	var b strings.Builder
+	line := func(what, format string, args ...any) {
+		fmt.Fprintf(&b, "%-14s %s\n", what, fmt.Sprintf(format, args...))
+	}
+	line("processor", "%s, %d usable cores", cpuName(), runtime.NumCPU())
+	line("features", "%s", strings.Join(cpuFeatures(), " "))
+	line("memory", "%s available to this process", bytesText(hostmem.Available()))
+	used := ""
+	for _, name := range Devices() {
+		d, err := openDevice(Options{Device: name})
+		if err != nil {
+			line("device "+name, "not usable: %v", err)
+			continue
+		}
+		if used == "" {
+			used = name
+		}
+		line("device "+name, "%s", d.Info().Description)
+		if err := d.Close(); err != nil {
+			line("", "closing it: %v", err)
+		}
+	}
+	line("device cuda", "not in this version: models run on the processor")
+	line("auto uses", "%s", used)
+	var archs []string
+	for _, a := range registry.Architectures() {
+		archs = append(archs, a.Name)
+	}
+	line("architectures", "%s", strings.Join(archs, ", "))
+	line("embedded", "%s", strings.Join(demo.Names(), ", "))
+	return b.String()
+}
+
+func cpuName() string {
+	if cpuid.CPU.BrandName != "" {
+		return cpuid.CPU.BrandName
+	}
+	return runtime.GOARCH
+}
+
+// cpuFeatures are the instruction sets that kernels could use, whether or not one does yet.
+func cpuFeatures() []string {
+	var have []string
+	for _, f := range []cpuid.FeatureID{
+		cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.AVX512F, cpuid.AVX512VNNI, cpuid.AVXVNNI, cpuid.ASIMD, cpuid.ASIMDDP,
+	} {
+		if cpuid.CPU.Supports(f) {
+			have = append(have, strings.ToLower(f.String()))
+		}
+	}
+	if have == nil {
+		return []string{"none that kernels use"}
+	}
+	return have
+}

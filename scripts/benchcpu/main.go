@@ -1,0 +1,249 @@
+// Command benchcpu measures OpenInfer beside llama.cpp's server on this machine, in one run: the
+// same client, the same token ids, the same number of threads, rounds alternating between the two
+// so that a noisy neighbour hits both. It writes one Markdown page.
+//
+// Speeds are medians over rounds; a ratio is the median of the rounds' ratios. Beside tokens per
+// second stand tokens per second of processor time, which a shared machine disturbs less.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+type options struct {
+	openinfer, llama, smol, big, text, out string
+	rounds, threads                        int
+	only                                   string
+}
+
+func main() {
+	log.SetFlags(log.Ltime)
+	var o options
+	flag.StringVar(&o.openinfer, "openinfer", "./openinfer", "our `binary`")
+	flag.StringVar(&o.llama, "llama", "", "`folder` with llama-server and llama-perplexity")
+	flag.StringVar(&o.smol, "smol", "", "SmolLM2 GGUF `file`")
+	flag.StringVar(&o.big, "big", "", "1B-shape GGUF `file`")
+	flag.StringVar(&o.text, "text", "LICENSE", "`file` of English text for the quality measure")
+	flag.StringVar(&o.out, "o", "docs/bench-cpu.md", "report `file`")
+	flag.IntVar(&o.rounds, "rounds", 5, "alternations of each pair")
+	flag.IntVar(&o.threads, "threads", runtime.NumCPU(), "threads of both servers")
+	flag.StringVar(&o.only, "only", "speed,busy,quality", "which parts")
+	burn := flag.Duration("burn", 0, "only keep core -burn-core busy for this long")
+	burnCore := flag.Int("burn-core", 1, "the core")
+	flag.Parse()
+	if *burn > 0 {
+		burnCPU(*burnCore, *burn)
+		return
+	}
+	if err := run(context.Background(), o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func burnCPU(core int, d time.Duration) {
+	runtime.LockOSThread()
+	var set unix.CPUSet
+	set.Set(core)
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		log.Fatal(err)
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		for i := 0; i < 1_000_000; i++ {
+			_ = i
+		}
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	var page strings.Builder
+	var speeds []pair
+	bandwidth := readBandwidth(o.threads)
+	for _, m := range []struct{ name, path string }{{"SmolLM2-135M Q4_1", o.smol}, {"1B shape Q4_0", o.big}} {
+		if m.path == "" {
+			continue
+		}
+		ours, theirs, err := startBoth(ctx, o, m.path)
+		if err != nil {
+			return err
+		}
+		if strings.Contains(o.only, "speed") {
+			speeds = append(speeds, compare(ctx, o, m.name, ours, theirs)...)
+			bandwidth = max(bandwidth, readBandwidth(o.threads))
+		}
+		if strings.Contains(o.only, "busy") && m.path == o.smol {
+			busy, err := besideBusyProcess(ctx, o, ours, theirs)
+			if err != nil {
+				return err
+			}
+			defer func() { log.Print(busy) }()
+			fmt.Fprintf(&page, "\n## One core of %d taken by a busy process\n\n%s", o.threads, busy)
+		}
+		ours.stop()
+		theirs.stop()
+	}
+	head := fmt.Sprintf(`# CPU speed and quality beside llama.cpp
+
+Made by %cmake bench-cpu%c on %s, %s, %d threads each, %d alternating rounds; both measured over HTTP by the same
+client with the same token ids. Speeds in tokens per second, medians; "x" is the median of the rounds'
+ratios (ours / llama.cpp), with the least and the largest. "per CPU s" counts tokens per second of processor time.
+Read bandwidth of this machine in the same run: %.1f GB/s over %d threads.
+`, '`', '`', time.Now().UTC().Format("2006-01-02"), cpuName(), o.threads, o.rounds, bandwidth, o.threads)
+	report := head + speedTable(speeds, bandwidth) + page.String()
+	if strings.Contains(o.only, "quality") {
+		q, err := quality(o)
+		if err != nil {
+			return err
+		}
+		report += q
+	}
+	fmt.Print(report)
+	return os.WriteFile(o.out, []byte(report), 0o644)
+}
+
+// pair is one workload measured on both servers.
+type pair struct {
+	model, work string
+	ours        []sample
+	theirs      []sample
+	bytes       float64 // of weights that one step reads; 0: not bound by them
+}
+
+func compare(ctx context.Context, o options, model string, ours, theirs *server) []pair {
+	works := []struct {
+		name string
+		run  func(*server, int) (sample, error)
+	}{
+		{"decode, 1 stream", func(s *server, round int) (sample, error) { return s.decode(ctx, 1, 16, 96, round) }},
+		{"prefill 512", func(s *server, round int) (sample, error) { return s.prefill(ctx, 512, round) }},
+		{"decode, 8 streams", func(s *server, round int) (sample, error) { return s.decode(ctx, 8, 16, 48, round) }},
+	}
+	var pairs []pair
+	for _, w := range works {
+		p := pair{model: model, work: w.name, bytes: ours.weightBytes}
+		for round := -1; round < o.rounds; round++ { // round -1 warms up
+			order := []*server{ours, theirs}
+			if round%2 == 0 {
+				order[0], order[1] = theirs, ours
+			}
+			for _, s := range order {
+				v, err := w.run(s, round)
+				if err != nil {
+					log.Fatalf("%s, %s, %s: %v", s.name, model, w.name, err)
+				}
+				if round < 0 {
+					continue
+				}
+				if s == ours {
+					p.ours = append(p.ours, v)
+				} else {
+					p.theirs = append(p.theirs, v)
+				}
+			}
+		}
+		log.Printf("%s, %s: ours %.1f, llama.cpp %.1f tok/s", model, w.name, median(rates(p.ours)), median(rates(p.theirs)))
+		pairs = append(pairs, p)
+	}
+	return pairs
+}
+
+func speedTable(pairs []pair, bandwidth float64) string {
+	var b strings.Builder
+	b.WriteString("\n| model | work | ours | llama.cpp | x | least..most | ours per CPU s | theirs per CPU s | x | weights read, share of bandwidth |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, p := range pairs {
+		var x, xcpu []float64
+		for i := range p.ours {
+			x = append(x, p.ours[i].rate/p.theirs[i].rate)
+			xcpu = append(xcpu, p.ours[i].perCPU/p.theirs[i].perCPU)
+		}
+		share := ""
+		if p.work == "decode, 1 stream" {
+			share = fmt.Sprintf("%.0f %%", 100*median(rates(p.ours))*p.bytes/1e9/bandwidth)
+		}
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.2f | %.2f..%.2f | %.1f | %.1f | %.2f | %s |\n", p.model, p.work,
+			median(rates(p.ours)), median(rates(p.theirs)), median(x), slices.Min(x), slices.Max(x),
+			median(perCPU(p.ours)), median(perCPU(p.theirs)), median(xcpu), share)
+	}
+	return b.String()
+}
+
+// besideBusyProcess measures decode of one stream with all cores free and with one taken.
+func besideBusyProcess(ctx context.Context, o options, ours, theirs *server) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	kept := map[*server][]float64{}
+	free := map[*server][]float64{}
+	busy := map[*server][]float64{}
+	for round := range o.rounds {
+		for _, s := range []*server{ours, theirs} {
+			quiet, err := s.decode(ctx, 1, 16, 128, round)
+			if err != nil {
+				return "", err
+			}
+			burn := exec.Command(self, "-burn", "60s", "-burn-core", fmt.Sprint(o.threads-1))
+			if err := burn.Start(); err != nil {
+				return "", err
+			}
+			time.Sleep(200 * time.Millisecond)
+			loud, err := s.decode(ctx, 1, 16, 128, round)
+			_ = burn.Process.Kill()
+			_ = burn.Wait()
+			if err != nil {
+				return "", err
+			}
+			free[s] = append(free[s], quiet.rate)
+			busy[s] = append(busy[s], loud.rate)
+			kept[s] = append(kept[s], loud.rate/quiet.rate)
+		}
+	}
+	var b strings.Builder
+	b.WriteString("Decode of one stream, SmolLM2.\n\n| | tok/s, cores free | tok/s, one taken | kept |\n|---|---|---|---|\n")
+	for _, s := range []*server{ours, theirs} {
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %.0f %% |\n", s.name, median(free[s]), median(busy[s]), 100*median(kept[s]))
+	}
+	return b.String(), nil
+}
+
+func rates(s []sample) (v []float64) {
+	for _, x := range s {
+		v = append(v, x.rate)
+	}
+	return v
+}
+
+func perCPU(s []sample) (v []float64) {
+	for _, x := range s {
+		v = append(v, x.perCPU)
+	}
+	return v
+}
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	if len(v) == 0 {
+		return 0
+	}
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+func cpuName() string {
+	data, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(data)) {
+		if name, ok := strings.CutPrefix(line, "model name"); ok {
+			return strings.TrimSpace(strings.TrimLeft(name, "\t :"))
+		}
+	}
+	return runtime.GOARCH
+}
