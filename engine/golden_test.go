@@ -238,8 +238,9 @@ func TestThreeModelsTogether(t *testing.T) {
 			together := open(t, o)
 			requests := streams(t, alone, []string{"demo-tales", "demo-bard", "smol"})
 			for i := range requests {
-				if !soak() {
-					requests[i].MaxTokens = 6 + i%5
+				if r := &requests[i]; !soak() {
+					r.MaxTokens = 3 + i%4
+					r.Prompt = r.Prompt[:min(len(r.Prompt), 24+i)]
 				}
 			}
 			checkStreams(t, alone, together, requests)
@@ -275,7 +276,7 @@ func TestSmolLM2AgreesWithTheReference(t *testing.T) {
 		wg.Go(func() {
 			sure := len(c.Greedy)
 			if !soak() {
-				sure = min(sure, 8)
+				sure = min(sure, 4)
 			}
 			got, _, _ := answer(t, e, engine.Request{Model: "smol", Prompt: c.IDs, MaxTokens: sure, IgnoreEOS: true})
 			for j, m := range c.Margins {
