@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cpu"
 	"github.com/openinfer-go/openinfer/kernels/ref"
 )
 
@@ -15,8 +16,15 @@ func openDevice(o Options) (kernels.Device, error) {
 	switch o.Device {
 	case "ref":
 		return ref.Open(), nil
-	case "cpu", "auto":
-		return ref.Open(), nil
+	case "cpu":
+		return cpu.Open(cpu.Options{Threads: o.Threads, Exact: o.Exact})
+	case "auto":
+		d, err := cpu.Open(cpu.Options{Threads: o.Threads, Exact: o.Exact})
+		if err != nil { // a program without cgo, say
+			o.Log.Warn("the plain Go device is all there is, and it is slow", "reason", err)
+			return ref.Open(), nil
+		}
+		return d, nil
 	}
 	return nil, fmt.Errorf("engine: device %q: want one of %q", o.Device, Devices())
 }

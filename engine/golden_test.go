@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -33,6 +34,9 @@ func open(t testing.TB, o engine.Options) *engine.Engine {
 func demoModels() []engine.ModelSpec {
 	return []engine.ModelSpec{{Name: "demo-tales"}, {Name: "demo-bard"}}
 }
+
+// soak says that long tests may take their time.
+func soak() bool { return os.Getenv("OPENINFER_SOAK") == "1" }
 
 // answer collects one sequence.
 func answer(t testing.TB, e *engine.Engine, r engine.Request) (tokens []int32, text string, last engine.Event) {
@@ -104,7 +108,7 @@ func TestDemoModelsAgreeWithTheReference(t *testing.T) {
 func checkGolden(t *testing.T, e *engine.Engine, model string, p goldenPrompt) {
 	var ids []int32
 	var err error
-	if len(p.Messages) > 0 && string(p.Messages) != "null" {
+	if bytes.HasPrefix(p.Messages, []byte("[")) {
 		var text string
 		text, ids, err = e.RenderChat(model, engine.ChatPrompt{Messages: p.Messages, AddGenerationPrompt: true})
 		if text != p.Text {
@@ -221,14 +225,25 @@ func TestStreamsTogetherAnswerAsAlone(t *testing.T) {
 func TestThreeModelsTogether(t *testing.T) {
 	path := testdata.Cache(t, "gguf", "SmolLM2-135M-Instruct.Q4_1.gguf")
 	off := false
-	for name, o := range map[string]engine.Options{"cpu": {Device: "cpu"}, "cpu exact": {Device: "cpu", Exact: true}} {
+	devices := map[string]engine.Options{"cpu": {Device: "cpu"}}
+	if soak() {
+		devices["cpu exact"] = engine.Options{Device: "cpu", Exact: true}
+	}
+	for name, o := range devices {
 		t.Run(name, func(t *testing.T) {
 			o.Models = append(demoModels(), engine.ModelSpec{Name: "smol", Path: path, MaxModelLen: 512})
 			plain := o
 			plain.PrefixCache = &off
 			alone := open(t, plain)
 			together := open(t, o)
-			checkStreams(t, alone, together, streams(t, alone, []string{"demo-tales", "demo-bard", "smol"}))
+			requests := streams(t, alone, []string{"demo-tales", "demo-bard", "smol"})
+			for i := range requests {
+				if r := &requests[i]; !soak() {
+					r.MaxTokens = 3 + i%4
+					r.Prompt = r.Prompt[:min(len(r.Prompt), 24+i)]
+				}
+			}
+			checkStreams(t, alone, together, requests)
 		})
 	}
 }
@@ -250,7 +265,7 @@ func TestSmolLM2AgreesWithTheReference(t *testing.T) {
 	e := open(t, engine.Options{Device: "cpu", Exact: true, Models: []engine.ModelSpec{{Name: "smol", Path: path}}})
 	var wg sync.WaitGroup
 	for i, c := range golden.Cases {
-		if len(c.Messages) > 0 && string(c.Messages) != "null" {
+		if bytes.HasPrefix(c.Messages, []byte("[")) {
 			text, ids, err := e.RenderChat("smol", engine.ChatPrompt{Messages: c.Messages, AddGenerationPrompt: true})
 			if err != nil || text != c.Prompt || !slices.Equal(ids, c.IDs) {
 				t.Errorf("case %d: %q %v (%v), want %q %v", i, text, ids, err, c.Prompt, c.IDs)
@@ -259,8 +274,11 @@ func TestSmolLM2AgreesWithTheReference(t *testing.T) {
 			t.Errorf("case %d: %v (%v), want %v", i, ids, err, c.IDs)
 		}
 		wg.Go(func() {
-			got, _, _ := answer(t, e, engine.Request{Model: "smol", Prompt: c.IDs, MaxTokens: len(c.Greedy), IgnoreEOS: true})
 			sure := len(c.Greedy)
+			if !soak() {
+				sure = min(sure, 4)
+			}
+			got, _, _ := answer(t, e, engine.Request{Model: "smol", Prompt: c.IDs, MaxTokens: sure, IgnoreEOS: true})
 			for j, m := range c.Margins {
 				if m < 0.01 {
 					sure = min(sure, j)

@@ -17,7 +17,10 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The clock of the regular expressions' time limit is the library's own and ends by itself.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/dlclark/regexp2/v2.runClock"))
+}
 
 // randomPrompts makes n prompts, some of which share a beginning.
 func randomPrompts(r *rand.Rand, n, longest int) [][]int32 {
