@@ -1,39 +1,12 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strings"
 )
-
-// ParseKeys reads API keys from a file's text: one a line, without surrounding space; empty lines
-// and lines that start with # are skipped. The error names the line.
-func ParseKeys(text []byte) ([]string, error) {
-	var keys []string
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		key := strings.TrimSpace(lines.Text())
-		if key == "" || key[0] == '#' {
-			continue
-		}
-		if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-			return nil, fmt.Errorf("API keys: line %d: a key has only printable ASCII and no space", n)
-		}
-		keys = append(keys, key)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("API keys: %w", err)
-	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("API keys: no key in the file")
-	}
-	return keys, nil
-}
 
 // keyring knows API keys by their hashes, so that comparing takes the same time whatever matches.
 type keyring [][sha256.Size]byte

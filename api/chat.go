@@ -40,14 +40,15 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 	if err := h.gen.Admit(g.model.Name, g.n); err != nil {
 		return err
 	}
-	text, ids, err := h.gen.RenderChat(g.model.Name, conversation)
+	_, ids, err := h.gen.RenderChat(g.model.Name, conversation)
 	if err != nil {
 		return err
 	}
-	if err := g.setPrompts([]prompt{{text: text, ids: ids}}, 0, "messages"); err != nil {
+	if err := g.setPrompts([]prompt{{ids: ids}}, 0, "messages"); err != nil {
 		return err
 	}
-	g.finishParams(w, o)
+	g.finishParams(w)
+	release() // an answer may take long, and needs no body
 	return g.serve(w, r)
 }
 
@@ -203,8 +204,8 @@ func (h *Handler) newGeneration(o *object, id string, s shape) (*generation, err
 	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
 }
 
-// finishParams settles what depends on other fields and on the connection.
-func (g *generation) finishParams(w *reply, o *object) {
+// finishParams settles what depends on the connection.
+func (g *generation) finishParams(w *reply) {
 	g.cacheSalt = joinSalt(w.keySalt, g.cacheSalt)
 	g.spell = speller{gen: g.h.gen, model: g.model.Name, asIDs: g.tokensAsIDs}
 	w.stream = g.stream

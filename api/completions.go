@@ -41,10 +41,13 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 	}
 	prompts := make([]prompt, len(inputs))
 	for i, in := range inputs {
-		p := prompt{text: in.text, ids: in.ids}
+		p := prompt{ids: in.ids}
 		switch {
 		case in.ids == nil:
 			p.ids, err = h.gen.Tokenize(g.model.Name, in.text, addSpecial)
+			if g.echo {
+				p.text = in.text
+			}
 		case g.echo:
 			p.text, err = h.gen.Detokenize(g.model.Name, in.ids)
 		}
@@ -56,7 +59,8 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 	if err := g.setPrompts(prompts, completionTokens, "prompt"); err != nil {
 		return err
 	}
-	g.finishParams(w, o)
+	g.finishParams(w)
+	release() // an answer may take long, and needs no body
 	return g.serve(w, r)
 }
 

@@ -44,6 +44,8 @@
 //
 // # Answers
 //
+// A client that closes its side of the connection, even only for writing, counts as gone.
+//
 // A stream sends its headers once the request is admitted and a comment line when nothing else was
 // sent for a while. With n above 1 or several prompts, the choice of prompt p and sequence s has
 // index p*n+s. Reasoning is left in the text: what a model writes is one string for each choice, and

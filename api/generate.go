@@ -173,6 +173,9 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 	return w.json(http.StatusOK, g.shape.whole(g))
 }
 
+// maxPacket is how many bytes of events gather before they are sent, however many more are ready.
+const maxPacket = 32 << 10
+
 // streamTo replies with a stream. Once it has begun, errors become its last event.
 func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) error {
 	out, err := newSSE(w, g.h.WriteTimeout)
@@ -204,6 +207,9 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 					if err := g.emit(out, e); err != nil {
 						return abort(err)
 					}
+				}
+				if len(out.buf) >= maxPacket {
+					break
 				}
 				select {
 				case u, open = <-updates:
@@ -387,6 +393,9 @@ func (g *generation) report(w *reply) {
 	u := g.usage()
 	w.promptTokens, w.completionTokens, w.cachedTokens = u.Prompt, u.Completion, u.Details.Cached
 	for _, c := range g.choices {
+		if first := c.firstToken.Sub(g.arrival); !c.firstToken.IsZero() && (w.ttft == 0 || first < w.ttft) {
+			w.ttft = first
+		}
 		if w.outcome == "" || c.finish != engine.FinishLength {
 			w.outcome = c.finish.String()
 		}

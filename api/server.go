@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -169,12 +170,13 @@ func requestID(s string) string {
 	return s
 }
 
-// readRequest reads and parses a body. release gives its memory back.
+// readRequest reads and parses a body. release gives its memory back; a second call does nothing.
 func (h *Handler) readRequest(w *reply, r *http.Request) (o *object, release func(), err error) {
 	body, release, err := h.bodies.read(w, r)
 	if err != nil {
 		return nil, nil, err
 	}
+	release = sync.OnceFunc(release)
 	if len(body) == 0 {
 		release()
 		return nil, nil, errNoBody

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Installs the official OpenAI clients for Python and JavaScript, of pinned versions, into the
+# ignored cache folder, for the tests in test/clients. A second run does nothing.
+#
+# OPENINFER_CACHE is the cache folder, .cache in the repository when unset.
+set -eu
+python_openai=3.57.0
+npm_openai=6.49.0
+
+cd "$(dirname "$0")/.."
+cache=${OPENINFER_CACHE:-.cache}
+mkdir -p "$cache"
+cache=$(cd "$cache" && pwd)
+
+# a stamp is written last, so an install that was cut short is done again
+done_already() { [ "$(cat "$1/.openai-version" 2>/dev/null)" = "$2" ]; }
+
+py=$cache/py
+if ! done_already "$py" "$python_openai"; then
+  rm -rf "$py"
+  mkdir -p "$py"
+  # a folder of packages, reached by PYTHONPATH: unlike a virtual environment it needs no
+  # Debian package beside python3, and it may be moved
+  if ! python3 -m pip --version >/dev/null 2>&1; then
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-pip
+  fi
+  python3 -m pip install --quiet --disable-pip-version-check --no-input --root-user-action ignore \
+    --target "$py" "openai==$python_openai"
+  echo "$python_openai" > "$py/.openai-version"
+fi
+
+js=$cache/js
+if ! done_already "$js" "$npm_openai"; then
+  rm -rf "$js"
+  mkdir -p "$js"
+  if ! command -v npm >/dev/null; then
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm
+  fi
+  (cd "$js" && echo '{"private":true,"type":"module"}' > package.json \
+    && npm install --silent --no-audit --no-fund --no-update-notifier --ignore-scripts --save-exact "openai@$npm_openai")
+  echo "$npm_openai" > "$js/.openai-version"
+fi
+echo "clients: Python openai $python_openai in $py, JavaScript openai $npm_openai in $js"
