@@ -62,7 +62,7 @@ func holds(kv kernels.KV, id int32) bool {
 
 // RotaryStore implements kernels.Device.
 func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm kernels.Tensor, eps float32, cosSin kernels.Tensor) {
-	const op = "rotary store"
+	const op = "rotaryStore"
 	c, ok := d.cache(op, kv)
 	if !ok {
 		return
@@ -84,11 +84,11 @@ func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm 
 	if !qNorm.None() && !d.vector(op, "qNorm", qNorm, l.KDim) || !kNorm.None() && !d.vector(op, "kNorm", kNorm, l.KDim) {
 		return
 	}
-	if len(kv.Slots.Host) < T {
+	if len(kv.Slots.Host) != T {
 		d.fail(op, "%d slots for %d tokens", len(kv.Slots.Host), T)
 		return
 	}
-	for t, slot := range kv.Slots.Host[:T] {
+	for t, slot := range kv.Slots.Host {
 		if slot < -1 || slot >= 0 && !holds(kv, slot/int32(l.BlockTokens)) {
 			d.fail(op, "slot[%d] is %d, outside pages of %d bytes", t, slot, len(kv.Pages.Host))
 			return

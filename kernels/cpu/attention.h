@@ -156,7 +156,7 @@ static part_row weigh(float *s, int n, int from, int to) {
 	f8_store(v, top);
 	for (int i = 0; i < 8; i++)
 		m = v[i] > m ? v[i] : m;
-	if (from >= to)
+	if (from >= to || from >= n || to <= 0)
 		m = 0; // nothing to see here: all weights are 0
 	f8 l = f8_zero();
 	for (int i = 0; i < n; i += 8) {

@@ -196,6 +196,9 @@ int oi_select(const oi_variant *v, const float *x, int n, float least, int32_t *
 extern const oi_variant oi_portable;
 extern const oi_variant *oi_avx2, *oi_neon; // NULL where not compiled
 
+// oi_read reads chunk `chunk` of 256 KiB of arg, to measure memory.
+extern const oi_fn oi_read;
+
 // Packing (pack.c): 8 rows at a time.
 void oi_pack(uint8_t *dst, const uint8_t *codes, int rows, int K, int kpad, int gblocks, int header, int bits);
 void oi_pack_float(uint8_t *dst, const float *w, int rows, int K, int kpad, int kind);

@@ -36,6 +36,7 @@ type device struct {
 	step    *step   // being recorded
 	used    []*step // ran in this step already; their arrays still count
 	idle    []*step
+	number  uint64 // of the last upload
 	err     error
 	prepQ   scratch
 	prepF   scratch

@@ -17,8 +17,11 @@ VEC f8 f8_exp(f8 a) {
 	return f8_pick(f8_set(-87.3f), a, f8_zero(), f8_mul(p, f8_pow2(n)));
 }
 
-// f8_silu is a / (1 + e^-a).
-VEC f8 f8_silu(f8 a) { return f8_div(a, f8_add(f8_set(1), f8_exp(f8_sub(f8_zero(), a)))); }
+// f8_silu is a / (1 + e^-a); 0 below -87, where it is smaller than 1e-35.
+VEC f8 f8_silu(f8 a) {
+	f8 s = f8_div(a, f8_add(f8_set(1), f8_exp(f8_sub(f8_zero(), a))));
+	return f8_pick(f8_set(-87), a, f8_zero(), s);
+}
 
 // f8_tanh loses relative accuracy near 0, where its absolute error is still 1e-7.
 VEC f8 f8_tanh(f8 a) {

@@ -76,10 +76,11 @@ func rowsOf(t kernels.Tensor) rows {
 	return rows{addr: unsafe.SliceData(t.Buf.Host), rows: t.Rows, cols: t.Cols, stride: t.Stride}
 }
 
-// overlap reports whether two tensors share bytes.
+// overlap reports whether two tensors lie over each other. Rows of one between rows of the other count.
 func overlap(a, b kernels.Tensor) bool {
-	a0, b0 := uintptr(unsafe.Pointer(unsafe.SliceData(a.Buf.Host))), uintptr(unsafe.Pointer(unsafe.SliceData(b.Buf.Host)))
-	return a0 < b0+uintptr(len(b.Buf.Host)) && b0 < a0+uintptr(len(a.Buf.Host))
+	first := func(t kernels.Tensor) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(t.Buf.Host))) }
+	end := func(t kernels.Tensor) uintptr { return first(t) + uintptr((t.Rows-1)*t.Stride+t.Cols)*4 }
+	return first(a) < end(b) && first(b) < end(a)
 }
 
 // Linear implements kernels.Device.
@@ -89,7 +90,7 @@ func (d *device) Linear(dst, x kernels.Tensor, w *kernels.Weight) {
 
 // LinearAdd implements kernels.Device.
 func (d *device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
-	d.linear("linear add", dst, x, w, true)
+	d.linear("linearAdd", dst, x, w, true)
 }
 
 func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, add bool) {
@@ -98,8 +99,12 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 		d.fail(op, "%s is not loaded on this device", kw.Name)
 		return
 	}
-	op += " " + kw.Name
+	op += ": " + kw.Name
 	if !d.dense(op, "x", x, x.Rows, kw.K) || !d.dense(op, "dst", dst, x.Rows, kw.N) || x.Rows == 0 {
+		return
+	}
+	if overlap(dst, x) {
+		d.fail(op, "dst %v shares memory with x %v", dst, x)
 		return
 	}
 	q, f, err := d.prepared(x, w)
@@ -127,10 +132,8 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 	if tokenChunks == 1 {
 		c.stream, c.stream_step = w.first, C.int64_t(int64(panels)*w.bytes/int64(w.panels))
 	}
-	if !overlap(dst, x) {
-		s.ready = rowsOf(x)
-		s.ready.q, s.ready.f = q != nil, f != nil
-	}
+	s.ready = rowsOf(x)
+	s.ready.q, s.ready.f = q != nil, f != nil
 }
 
 // cut chooses a chunk of a matrix product: panels and tokens. Times are what one core of a Zen 3
@@ -152,7 +155,7 @@ func (d *device) cut(w *weight, T, K int) (panels, tokens int, redo bool) {
 
 // RMSNorm implements kernels.Device.
 func (d *device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
-	const op = "rms norm"
+	const op = "rmsNorm"
 	if !d.dense(op, "x", x, x.Rows, x.Cols) || !d.dense(op, "dst", dst, x.Rows, x.Cols) || !d.vector(op, "w", w, x.Cols) || x.Rows == 0 {
 		return
 	}
@@ -168,7 +171,7 @@ func (d *device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
 
 // SiluMul implements kernels.Device.
 func (d *device) SiluMul(dst, gateUp kernels.Tensor) {
-	const op = "silu mul"
+	const op = "siluMul"
 	if !d.dense(op, "dst", dst, gateUp.Rows, dst.Cols) || !d.dense(op, "gateUp", gateUp, gateUp.Rows, 2*dst.Cols) || dst.Rows == 0 {
 		return
 	}
@@ -185,7 +188,7 @@ func (d *device) SiluMul(dst, gateUp kernels.Tensor) {
 
 // EmbedRows implements kernels.Device.
 func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints) {
-	const op = "embed rows"
+	const op = "embedRows"
 	w, ok := table.Impl.(*weight)
 	if !ok {
 		d.fail(op, "%s is not loaded on this device", table.Name)
@@ -201,7 +204,7 @@ func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernel
 
 // GatherRows implements kernels.Device.
 func (d *device) GatherRows(dst, x kernels.Tensor, rows kernels.Ints) {
-	const op = "gather rows"
+	const op = "gatherRows"
 	if !d.dense(op, "x", x, x.Rows, x.Cols) || !d.dense(op, "dst", dst, dst.Rows, x.Cols) ||
 		!d.inRange(op, "rows", rows.Host, dst.Rows, 0, x.Rows) || dst.Rows == 0 {
 		return
@@ -226,7 +229,7 @@ func (d *device) pushRows(fn C.oi_fn, a *C.oi_rows, dst kernels.Tensor) {
 
 // CosSin implements kernels.Device.
 func (d *device) CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.Ints) {
-	const op = "cos sin"
+	const op = "cosSin"
 	half := len(r.InvFreq)
 	if !d.dense(op, "dst", dst, dst.Rows, 2*half) || !d.inRange(op, "positions", positions.Host, dst.Rows, 0, 1<<30) || dst.Rows == 0 || half == 0 {
 		return

@@ -51,6 +51,9 @@ func newSampler(v *C.oi_variant) sampler {
 // Sample implements kernels.Device.
 func (d *device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int, params []kernels.SampleParams) {
 	const op = "sample"
+	for i := range out {
+		out[i] = kernels.Sampled{ID: -1, NaN: true} // until drawn
+	}
 	if !d.dense(op, "logits", logits, len(out), logits.Cols) {
 		return
 	}

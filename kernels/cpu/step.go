@@ -33,10 +33,11 @@ type step struct {
 	items   []itemList
 }
 
-// upload is an array of the step that the device has.
+// upload is an array of the step that the device has. Its number, which is never used again, is
+// what the caller knows as its address.
 type upload struct {
-	addr uint64
-	host []int32
+	number uint64
+	host   []int32
 }
 
 // rows names the rows that a command wrote, and where it can be told to prepare them.
@@ -113,11 +114,11 @@ func args[T any](s *step) *T {
 	return (*T)(s.alloc(int64(unsafe.Sizeof(t))))
 }
 
-// ints returns the address of an array of the step, copying it in if it was not uploaded.
+// ints returns the address of an array of the step, copying it in if it was not uploaded in it.
 func (s *step) ints(a kernels.Ints) *C.int32_t {
 	if a.Addr != 0 {
 		for i := range s.uploads {
-			if s.uploads[i].addr == a.Addr {
+			if s.uploads[i].number == a.Addr {
 				return (*C.int32_t)(unsafe.SliceData(s.uploads[i].host))
 			}
 		}
@@ -211,15 +212,15 @@ func (d *device) End() error {
 // Upload implements kernels.Device.
 func (d *device) Upload(a kernels.Ints) kernels.Ints {
 	host := d.step.copyInts(a.Host)
-	addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(host))))
-	d.step.uploads = append(d.step.uploads, upload{addr, host})
-	return kernels.Ints{Host: a.Host, Addr: addr}
+	d.number++
+	d.step.uploads = append(d.step.uploads, upload{d.number, host})
+	return kernels.Ints{Host: a.Host, Addr: d.number}
 }
 
 // fail keeps the first error of the step. What follows it is not recorded.
 func (d *device) fail(op, format string, args ...any) {
 	if d.err == nil {
-		d.err = fmt.Errorf("cpu: "+op+": "+format, args...)
+		d.err = fmt.Errorf(op+": "+format, args...)
 	}
 }
 
@@ -250,11 +251,11 @@ func (d *device) inRange(op, name string, a []int32, n, low, high int) bool {
 	if d.err != nil {
 		return false
 	}
-	if len(a) < n {
-		d.fail(op, "%d %s for %d", len(a), name, n)
+	if len(a) != n {
+		d.fail(op, "%d %s for %d rows", len(a), name, n)
 		return false
 	}
-	for i, v := range a[:n] {
+	for i, v := range a {
 		if int(v) < low || int(v) >= high {
 			d.fail(op, "%s[%d] is %d: want %d to %d", name, i, v, low, high-1)
 			return false
