@@ -29,7 +29,6 @@ type choice struct {
 	begun  bool // something of it was sent
 	text   strings.Builder
 	tokens []engine.Token
-	legacy legacyLogprobs // completions only
 	cursor textCursor
 
 	finish     engine.FinishReason

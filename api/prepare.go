@@ -1,0 +1,48 @@
+package api
+
+import (
+	"time"
+)
+
+// newGeneration begins a request: which model, and is it there.
+func (h *Handler) newGeneration(o *object, id string, s shape) (*generation, error) {
+	m, err := h.readModel(o, false)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
+}
+
+// finishParams settles what depends on the connection.
+func (g *generation) finishParams(w *reply) {
+	g.cacheSalt = joinSalt(w.keySalt, g.cacheSalt)
+	g.spell = speller{gen: g.h.gen, model: g.model.Name, asIDs: g.tokensAsIDs}
+	w.stream = g.stream
+}
+
+// joinSalt keeps one key's caches apart from another's whatever salt its requests name.
+func joinSalt(key, request string) string {
+	if key == "" {
+		return request
+	}
+	return key + "/" + request
+}
+
+// setPrompts takes the prompts and settles how long their answers may get.
+func (g *generation) setPrompts(prompts []prompt, byDefault int, field string) error {
+	g.prompts, g.maxNew = prompts, make([]int, len(prompts))
+	for i := range prompts {
+		if len(prompts[i].ids) == 0 {
+			return invalid(field, "the prompt has no tokens")
+		}
+		var err error
+		if g.maxNew[i], err = g.budget(len(prompts[i].ids), g.model.MaxModelLen, byDefault, field); err != nil {
+			return err
+		}
+		if !g.promptOnly && g.minTokens > g.maxNew[i] {
+			return invalid("min_tokens", "%d exceeds the %d tokens that the answer may have", g.minTokens, g.maxNew[i])
+		}
+	}
+	return nil
+}
