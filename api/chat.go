@@ -15,7 +15,7 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	g, err := h.newGeneration(o, "chatcmpl-"+w.requestToken, chatShape{})
+	g, err := h.newGeneration(w, r, o, "chatcmpl-"+w.requestToken, chatShape{})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	g, err := h.newGeneration(o, "cmpl-"+w.requestToken, completionShape{})
+	g, err := h.newGeneration(w, r, o, "cmpl-"+w.requestToken, completionShape{})
 	if err != nil {
 		return err
 	}

@@ -177,9 +177,12 @@ const maxPacket = 32 << 10
 
 // streamTo replies with a stream. Once it has begun, errors become its last event.
 func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) error {
-	out, err := newSSE(w, g.h.WriteTimeout)
-	if err != nil {
-		return w.gone(err)
+	out := w.sse
+	if out == nil {
+		var err error
+		if out, err = newSSE(w, g.h.WriteTimeout); err != nil {
+			return w.gone(err)
+		}
 	}
 	keepAlive := time.NewTimer(g.h.KeepAlive)
 	defer keepAlive.Stop()

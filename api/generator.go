@@ -16,6 +16,7 @@ type Generator interface {
 	Detokenize(model string, ids []int32) (string, error)
 	TokenText(model string, id int32) (string, []byte, error)
 	Admit(model string, n int) error
+	Await(ctx context.Context, model string) error
 	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
 	Stats() engine.Stats
 	Health() engine.Health

@@ -1,8 +1,10 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/openinfer-go/openinfer/engine"
 )
@@ -65,11 +67,48 @@ func (h *Handler) readModel(o *object, optional bool) (engine.ModelInfo, error) 
 		}
 		name = all[0].Name
 	}
-	m, err := h.model(name)
-	if err == nil && !m.Ready {
-		err = engine.ErrNotReady
+	return h.model(name)
+}
+
+// await waits for a model that is still loading. The headers of a stream go out at once and
+// comments follow on a wall clock, so that a client's read time-out does not strike; what is wrong
+// with such a request is then told by an event.
+func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bool) (engine.ModelInfo, error) {
+	if m.Ready {
+		return m, nil
 	}
-	return m, err
+	if !stream {
+		if err := h.gen.Await(r.Context(), m.Name); err != nil {
+			return m, err
+		}
+		return h.model(m.Name)
+	}
+	if err := h.gen.Admit(m.Name, 1); err != nil && !errors.Is(err, engine.ErrNotReady) {
+		return m, err
+	}
+	out, err := newSSE(w, h.WriteTimeout)
+	if err != nil {
+		return m, err
+	}
+	w.sse = out
+	done := make(chan error, 1)
+	go func() { done <- h.gen.Await(r.Context(), m.Name) }()
+	tick := time.NewTicker(h.KeepAlive)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return m, err
+			}
+			return h.model(m.Name)
+		case <-tick.C:
+			out.comment()
+			if err := out.flush(); err != nil {
+				return m, err // r's context ends with the connection, and Await with it
+			}
+		}
+	}
 }
 
 func (h *Handler) version(w *reply, r *http.Request) error {

@@ -1,16 +1,24 @@
 package api
 
 import (
+	"net/http"
 	"time"
 )
 
 // newGeneration begins a request: which model, and is it there.
-func (h *Handler) newGeneration(o *object, id string, s shape) (*generation, error) {
+func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, id string, s shape) (*generation, error) {
+	now := time.Now()
 	m, err := h.readModel(o, false)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	stream := o.bool("stream", false)
+	if err := o.failure(); err != nil {
+		return nil, err
+	}
+	if m, err = h.await(w, r, m, stream); err != nil {
+		return nil, err
+	}
 	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
 }
 

@@ -198,6 +198,7 @@ type reply struct {
 	keySalt      string
 
 	status int // 0: nothing was sent
+	sse    *sse // of a stream that began while its model was loading
 	err    *apiError
 
 	id, model, outcome                           string
@@ -246,6 +247,12 @@ func (w *reply) deadline() {
 func (w *reply) fail(err error) {
 	e := asError(err)
 	w.failed(e)
+	if w.sse != nil { // the stream began before the request could be looked at
+		if w.sse.event(e.body()) == nil {
+			_ = w.sse.flush() // as below
+		}
+		return
+	}
 	if w.status != 0 {
 		return
 	}

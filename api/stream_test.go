@@ -100,22 +100,42 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
-// While a model loads the answer is at once a 503 that says when to come back.
+// A request for a model that is still loading waits for it: a stream has its headers and comments
+// meanwhile. It ends with the answer, with an error when loading fails, or with its client.
 func TestLoading(t *testing.T) {
-	gen := says("x")
-	gen.HealthNow = func() engine.Health { return engine.Health{OK: true, Reason: "loading"} }
-	s := serve(t, gen, Options{})
-	for _, stream := range []string{"true", "false"} {
-		a := s.post("/v1/chat/completions", chatBody(`"stream":`+stream))
-		if s.refused(a, 503, ""); a.header.Get("Retry-After") != "2" {
-			t.Errorf("Retry-After %q", a.header.Get("Retry-After"))
+	for _, failure := range []error{nil, engine.ErrClosed} {
+		gen := says("x")
+		loading := make(chan struct{})
+		gen.Loading, gen.LoadErr = loading, failure
+		s := serve(t, gen, Options{KeepAlive: 5 * time.Millisecond})
+		if a := s.do("GET", "/readyz", ""); a.status != 503 || !strings.Contains(string(a.body), "loading") {
+			t.Errorf("%d %s", a.status, a.body)
 		}
-	}
-	if a := s.do("GET", "/readyz", ""); a.status != 503 || !strings.Contains(string(a.body), "loading") {
-		t.Errorf("%d %s", a.status, a.body)
-	}
-	if a := s.do("GET", "/health", ""); a.status != 200 {
-		t.Errorf("%d %s", a.status, a.body)
+		if a := s.do("GET", "/health", ""); a.status != 200 {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+		resp, err := s.Client().Post("http://test/v1/chat/completions", "application/json", strings.NewReader(chatBody(`"stream":true`)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(resp.Body)
+		if line, err := lines.ReadString('\n'); resp.StatusCode != 200 || !strings.HasPrefix(line, ":") {
+			t.Fatalf("status %d, first line %q, %v", resp.StatusCode, line, err)
+		}
+		whole := make(chan answer)
+		go func() { whole <- s.post("/v1/chat/completions", chatBody("")) }()
+		close(loading)
+		rest, err := io.ReadAll(lines)
+		resp.Body.Close()
+		a := <-whole
+		switch text := string(rest); {
+		case err != nil:
+			t.Error(err)
+		case failure == nil && (!strings.Contains(text, `"content":"x"`) || !strings.HasSuffix(text, "data: [DONE]\n\n") || a.status != 200):
+			t.Errorf("stream %q, whole %d %s", text, a.status, a.body)
+		case failure != nil && (strings.Count(text, `data: {"error"`) != 1 || strings.Contains(text, "[DONE]") || a.status != 503):
+			t.Errorf("loading failed: stream %q, whole %d %s", text, a.status, a.body)
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ func (h *Handler) tokenize(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if m, err = h.await(w, r, m, false); err != nil {
+		return err
+	}
 	w.model = m.Name
 	var ids []int32
 	withText := o.bool("return_token_strs", false)
@@ -64,6 +67,9 @@ func (h *Handler) detokenize(w *reply, r *http.Request) error {
 	defer release()
 	m, err := h.readModel(o, true)
 	if err != nil {
+		return err
+	}
+	if m, err = h.await(w, r, m, false); err != nil {
 		return err
 	}
 	w.model = m.Name

@@ -18,6 +18,7 @@ type admission struct {
 	maxWaiting int // of all models
 	closed     bool
 	open       int           // all sequences
+	closing    chan struct{} // closed with closed
 	drained    chan struct{} // closed once closed is true and open is 0
 }
 
@@ -28,7 +29,7 @@ type admissionModel struct {
 }
 
 func newAdmission(maxWaiting int) *admission {
-	return &admission{maxWaiting: maxWaiting, drained: make(chan struct{})}
+	return &admission{maxWaiting: maxWaiting, closing: make(chan struct{}), drained: make(chan struct{})}
 }
 
 // enter accepts n sequences of model m, or says why not. With dry it only answers.
@@ -82,9 +83,20 @@ func (a *admission) leave(m, n int, took time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	md := &a.models[m]
-	md.open -= n
-	a.open -= n
 	md.meanTime += (took - md.meanTime) / 8
+	a.forget(m, n)
+}
+
+// withdraw takes back what enter accepted and nothing came of.
+func (a *admission) withdraw(m, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.forget(m, n)
+}
+
+func (a *admission) forget(m, n int) {
+	a.models[m].open -= n
+	a.open -= n
 	if a.closed && a.open == 0 {
 		a.finish()
 	}
@@ -100,7 +112,10 @@ func (a *admission) isClosed() bool {
 func (a *admission) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.closed = true
+	if !a.closed {
+		a.closed = true
+		close(a.closing)
+	}
 	if a.open == 0 {
 		a.finish()
 	}

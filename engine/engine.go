@@ -22,6 +22,7 @@ type Engine struct {
 	models    []*model // as in Options.Models
 	byName    map[string]*model
 	admission *admission
+	allReady  chan struct{} // closed when every model is loaded
 	inbox     inbox
 	heartbeat atomic.Int64 // nanoseconds since 1970; 0: no loop
 
@@ -58,7 +59,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		options: o, log: o.Log, created: time.Now(),
-		byName: map[string]*model{}, admission: newAdmission(o.MaxWaitingTotal),
+		byName: map[string]*model{}, admission: newAdmission(o.MaxWaitingTotal), allReady: make(chan struct{}),
 		inbox: inbox{wake: make(chan struct{}, 1)}, live: map[*sequence]struct{}{},
 	}
 	for i, spec := range o.Models {
@@ -113,6 +114,7 @@ func (e *Engine) Load(ctx context.Context) error {
 	for _, m := range e.models {
 		m.ready.Store(true)
 	}
+	close(e.allReady)
 	go func() {
 		defer close(e.done)
 		defer e.unload()
@@ -191,6 +193,31 @@ func (e *Engine) Admit(model string, n int) error {
 		return err
 	}
 	return e.admission.enter(m.index, max(n, 1), true)
+}
+
+// Await waits until a model that is still loading is ready. Who waits counts as a waiting sequence,
+// so queues are bounded while models load, too. Its errors are those of Admit, ErrClosed when
+// loading failed, and ctx's.
+func (e *Engine) Await(ctx context.Context, model string) error {
+	m, ok := e.byName[model]
+	if !ok {
+		return fmt.Errorf("%w: %q", ErrUnknownModel, model)
+	}
+	if m.ready.Load() {
+		return nil
+	}
+	if err := e.admission.enter(m.index, 1, false); err != nil {
+		return err
+	}
+	defer e.admission.withdraw(m.index, 1)
+	select {
+	case <-e.allReady:
+		return nil
+	case <-e.admission.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Plan is the memory plan made at start-up; the zero plan before.

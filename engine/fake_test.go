@@ -216,13 +216,12 @@ func (d *fakeDevice) End() error {
 
 var fakeNames = []string{"a", "b", "c"}
 
-// openFake opens an engine over fake models a, b and c (seeds 1, 2 and 3).
-func openFake(t *testing.T, change func(*Options), before func() error) *Engine {
-	t.Helper()
+// fakeOptions are those of an engine over fake models a, b and c (seeds 1, 2 and 3).
+func fakeOptions() Options {
 	o := Options{
 		Device: "ref", KVMemory: 64 << 20, MaxBatchedTokens: 64, MaxNumSeqs: 32,
 		Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
-		wrap: func(d kernels.Device) kernels.Device { return &fakeDevice{d, before} },
+		wrap: func(d kernels.Device) kernels.Device { return &fakeDevice{d, nil} },
 	}
 	for _, name := range fakeNames {
 		o.Models = append(o.Models, ModelSpec{Name: name, Path: "fake"})
@@ -233,6 +232,14 @@ func openFake(t *testing.T, change func(*Options), before func() error) *Engine 
 		m.info.Vocab, m.info.EndTokens = fakeVocab, m.ends
 		return nil
 	}
+	return o
+}
+
+// openFake opens an engine over the fake models.
+func openFake(t *testing.T, change func(*Options), before func() error) *Engine {
+	t.Helper()
+	o := fakeOptions()
+	o.wrap = func(d kernels.Device) kernels.Device { return &fakeDevice{d, before} }
 	if change != nil {
 		change(&o)
 	}

@@ -55,6 +55,9 @@ type Generator struct {
 	MaxRunning int
 	MaxWaiting int
 	HealthNow  func() engine.Health // healthy and ready when nil
+	// Loading, when not nil, is closed when the models are loaded; LoadErr is what came of it.
+	Loading <-chan struct{}
+	LoadErr error
 
 	Tokenized atomic.Int64 // calls of Tokenize and RenderChat
 	Live      atomic.Int64 // sequences that run
@@ -453,9 +456,31 @@ func (g *Generator) Stats() engine.Stats {
 	return s
 }
 
+func (g *Generator) Await(ctx context.Context, model string) error {
+	if g.Loading == nil {
+		return g.known(model)
+	}
+	select {
+	case <-g.Loading:
+		return g.LoadErr
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (g *Generator) Health() engine.Health {
 	if g.HealthNow != nil {
 		return g.HealthNow()
+	}
+	if g.Loading != nil {
+		select {
+		case <-g.Loading:
+			if g.LoadErr != nil {
+				return engine.Health{Reason: g.LoadErr.Error()}
+			}
+		default:
+			return engine.Health{OK: true, Reason: "loading"}
+		}
 	}
 	return engine.Health{OK: true, Ready: true, Heartbeat: time.Millisecond}
 }
