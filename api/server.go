@@ -197,7 +197,7 @@ type reply struct {
 	requestToken string // ours: unique whatever clients send
 	keySalt      string
 
-	status int // 0: nothing was sent
+	status int  // 0: nothing was sent
 	sse    *sse // of a stream that began while its model was loading
 	err    *apiError
 

@@ -24,7 +24,7 @@ if ! done_already "$py" "$python_openai"; then
   if ! python3 -m pip --version >/dev/null 2>&1; then
     apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-pip
   fi
-  python3 -m pip install --quiet --disable-pip-version-check --no-input --root-user-action ignore \
+  python3 -m pip install --quiet --no-warn-conflicts --disable-pip-version-check --no-input --root-user-action ignore \
     --target "$py" "openai==$python_openai"
   echo "$python_openai" > "$py/.openai-version"
 fi

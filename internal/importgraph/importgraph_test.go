@@ -47,7 +47,7 @@ var tools = map[string]bool{"scripts": true, "test": true}
 // testOnly may be imported by tests beside what allowed says: suites that run over packages
 // further down.
 var testOnly = map[string][]string{
-	"api":     {"engine"},
+	"api":         {"engine"},
 	"models":      {"kernels/ref", "kernels/cpu", "models/modeltest"},
 	"kernels":     {"kernels/ref", "kernels/cpu", "kernels/kerneltest"},
 	"kernels/ref": {"kernels/kerneltest"},
