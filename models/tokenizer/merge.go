@@ -411,7 +411,6 @@ type pairTable struct {
 	keys  []uint64 // 0 for empty, else the pair plus one
 	vals  []uint64 // rank<<32 | id
 	shift uint
-	n     int
 }
 
 func newPairTable(n int) pairTable {
