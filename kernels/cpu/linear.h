@@ -84,7 +84,11 @@ UNROLL
 UNROLL
 						for (int t = 0; t < nt; t++) {
 							u[t] = udot(u[t], lo, x4_load(x[t][b].q + k));
+							if (nt > 1)
+								IN_ORDER(u[t]);
 							u[t] = udot(u[t], hi, x4_load(x[t][b].q + k + 4));
+							if (nt > 1)
+								IN_ORDER(u[t]);
 						}
 					}
 				}

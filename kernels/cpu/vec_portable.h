@@ -126,6 +126,7 @@ VEC x4 x4_load(const int8_t *q) {
 	memcpy(&v, q, 4);
 	return (x4){v, v, v, v, v, v, v, v};
 }
+#define IN_ORDER(a)
 VEC uacc uacc_zero(void) { return (uacc){0}; }
 VEC sacc sacc_zero(void) { return (sacc){0}; }
 VEC uacc udot(uacc a, b32 w, x4 x) {
