@@ -13,9 +13,9 @@ import (
 )
 
 // ReadBandwidth measures how many bytes a second this many threads read from memory together: what
-// bounds the decoding of one sequence. It takes about a tenth of a second and 256 MB.
+// bounds the decoding of one sequence. It takes about a tenth of a second and 128 MB.
 func ReadBandwidth(threads int) (float64, error) {
-	const bytes, chunk = 256 << 20, 256 << 10
+	const bytes, chunk = 128 << 20, 256 << 10
 	mem, err := mapBytes(bytes)
 	if err != nil {
 		return 0, err

@@ -65,7 +65,8 @@ typedef struct {
 	uint32_t *owner;     // [chunks], NULL: chunks write in place and are computed once
 	const char *stream;  // weights read in chunk order, to fetch while waiting; or NULL
 	int64_t stream_step; // bytes of them a chunk
-	int32_t chunks, pad;
+	int32_t chunks;
+	int32_t patience_ns; // before others compute a chunk again: some times what it takes
 } oi_cmd;
 
 // oi_step is the command list of a step. It is reused when no thread is inside.

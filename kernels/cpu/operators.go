@@ -124,11 +124,12 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 	if d.exact {
 		a.exact = 1
 	}
-	panels, tokens, redo := d.cut(w, x.Rows, x.Cols)
+	panels, tokens, nanos, redo := d.cut(w, x.Rows, x.Cols)
 	a.chunk_panels, a.chunk_tokens = C.int32_t(panels), C.int32_t(tokens)
 	tokenChunks := chunks(x.Rows, tokens)
 	a.token_chunks = C.int32_t(tokenChunks)
 	c := d.push(d.variant.linear, unsafe.Pointer(a), chunks(w.panels, panels)*tokenChunks, redo)
+	c.patience_ns = C.int32_t(max(patience, 5*nanos))
 	if tokenChunks == 1 {
 		c.stream, c.stream_step = w.first, C.int64_t(int64(panels)*w.bytes/int64(w.panels))
 	}
@@ -136,21 +137,23 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 	s.ready.q, s.ready.f = q != nil, f != nil
 }
 
-// cut chooses a chunk of a matrix product: panels and tokens. Times are what one core of a Zen 3
-// takes, in nanoseconds: 13 bytes of weights, or 200 operations.
-func (d *device) cut(w *weight, T, K int) (panels, tokens int, redo bool) {
-	tokens = T
+// cut chooses a chunk of a matrix product, panels and tokens, and says how many nanoseconds it takes
+// about: one core of a Zen 3 reads 13 bytes of weights in one, or does 200 operations. Small products
+// are cut into 16 chunks a thread, so that no thread waits long for another's last one.
+func (d *device) cut(w *weight, T, K int) (panels, tokens int, nanos float64, redo bool) {
+	tokens, longest := T, 10_000.0
 	if T > 64 {
-		// A tile of tokens' blocks stays in the L2 cache while the panels pass.
-		tokens = max(16, min(128, 192<<10/(chunks(K, 32)*48))&^3)
-		tokens = chunks(T, chunks(T, tokens))
-		tokens = (tokens + 3) &^ 3
+		// A tile of tokens' blocks stays in the L2 cache while the panels pass, and chunks are long
+		// enough to write whole cache lines of results.
+		tokens = max(16, min(64, 192<<10/(chunks(K, 32)*48)))
+		tokens = (chunks(T, chunks(T, tokens)) + 3) &^ 3
+		longest = 50_000
 	}
 	perPanel := max(float64(w.bytes)/float64(w.panels)/13, float64(16*K*tokens)/200)
 	total := perPanel * float64(w.panels) * float64(chunks(T, tokens))
-	target := min(max(total/float64(16*d.threads), 1500), 20000)
+	target := min(max(total/float64(16*d.threads), 1500), longest)
 	panels = max(1, min(int(target/perPanel), w.panels))
-	return panels, tokens, d.redoable(tokens, tokens*panels*32)
+	return panels, tokens, perPanel * float64(panels), d.redoable(tokens, tokens*panels*32)
 }
 
 // RMSNorm implements kernels.Device.

@@ -28,7 +28,6 @@
 enum { COMMIT = 0xfffffffe, DONE = 0xffffffff };
 enum {
 	SPIN_NS = 60000,      // hot wait for the next step; then the thread parks
-	REDO_NS = 40000,      // a chunk takes 1 to 15 us: its thread has lost its core
 	YIELD_NS = 20000,     // waits for what cannot be redone
 	AHEAD_BYTES = 160 << 10, // fetched while waiting: a third of a 512 KiB L2
 };
@@ -197,9 +196,9 @@ static void wait_command(const oi_step *s, int j, oi_thread *t) {
 		int64_t now = now_ns();
 		if (since == 0)
 			since = now;
-		else if (c->owner != NULL && now - since > REDO_NS) {
+		else if (c->owner != NULL && now - since > c->patience_ns) {
 			redo(c, s->threads, t);
-			if (now - since > 4 * REDO_NS)
+			if (now - since > 4 * (int64_t)c->patience_ns)
 				sched_yield();
 		} else if (now - since > YIELD_NS && c->owner == NULL)
 			sched_yield();

@@ -56,6 +56,10 @@ func (r rows) is(t kernels.Tensor) bool {
 const (
 	argBytes = 256 << 10
 	maxCmds  = 1 << 14
+
+	// patience is how long a thread waits for a chunk of another before it computes it again: chunks
+	// take 1 to 10 us. A thread that lost its core comes back after some 3,000.
+	patience = 40_000
 )
 
 func newStep() (*step, error) {
@@ -140,7 +144,7 @@ func (d *device) push(fn C.oi_fn, arg unsafe.Pointer, n int, redo bool) *C.oi_cm
 		d.run()
 		s = d.step
 	}
-	s.cmds = append(s.cmds, C.oi_cmd{fn: fn, arg: arg, chunks: C.int32_t(n)})
+	s.cmds = append(s.cmds, C.oi_cmd{fn: fn, arg: arg, chunks: C.int32_t(n), patience_ns: patience})
 	c := &s.cmds[len(s.cmds)-1]
 	c._range = (*C.oi_range)(s.alloc(int64(d.threads) * int64(unsafe.Sizeof(C.oi_range{}))))
 	ranges := unsafe.Slice(c._range, d.threads)

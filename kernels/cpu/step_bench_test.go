@@ -181,6 +181,26 @@ func cpuSeconds() float64 {
 	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
 }
 
+// BenchmarkSmallStep is a step of one small command: entry and end of the threads' work.
+func BenchmarkSmallStep(b *testing.B) {
+	d, err := cpu.Open(cpu.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	x, err := d.LoadVector(make([]float32, 64))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range b.N {
+		d.Begin()
+		d.RMSNorm(x, x, x, 1)
+		if err := d.End(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // BenchmarkStep reports tokens a second of whole steps on random weights, by wall clock and (tok/cpu-s)
 // by processor time, which a busy machine disturbs less; and for decode the bytes of weights read a second
 // beside what the machine reads.

@@ -33,17 +33,6 @@ VEC f8 f8_round(f8 a) {
 	f8 big = f8_set(12582912.0f); // 1.5 * 2^23
 	return f8_choose(f8_abs(a) < 4194304.0f, a + big - big, a);
 }
-VEC float f16_float(uint16_t h) {
-	uint32_t sign = (uint32_t)(h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023;
-	float f;
-	if (e == 0) {
-		f = (float)m * 0x1p-24f;
-		return sign ? -f : f;
-	}
-	uint32_t u = sign | (e == 31 ? 255u : e + 112) << 23 | m << 13;
-	memcpy(&f, &u, 4);
-	return f;
-}
 VEC uint16_t float_f16(float f) {
 	uint32_t u;
 	memcpy(&u, &f, 4);
@@ -60,18 +49,20 @@ VEC uint16_t float_f16(float f) {
 	a += 0xfff + (a >> 13 & 1);
 	return sign | (uint16_t)((a - 0x38000000) >> 13);
 }
+typedef uint16_t h8v __attribute__((vector_size(16)));
+VEC u8v u8v_load16(const uint16_t *p) {
+	h8v h;
+	memcpy(&h, p, 16);
+	return __builtin_convertvector(h, u8v);
+}
 VEC f8 f8_from_f16(const uint16_t *p) {
-	f8 a;
-	for (int i = 0; i < 8; i++)
-		a[i] = f16_float(p[i]);
-	return a;
+	u8v h = u8v_load16(p);
+	// Exponents are 112 apart, which also makes subnormals right; infinities and NaNs are not.
+	f8 a = (f8)((h & 0x7fff) << 13) * 0x1p112f;
+	u8v special = (u8v)((h & 0x7c00) == 0x7c00) & 0x7f800000;
+	return (f8)((u8v)a | special | (h & 0x8000) << 16);
 }
-VEC f8 f8_from_bf16(const uint16_t *p) {
-	u8v v;
-	for (int i = 0; i < 8; i++)
-		v[i] = (uint32_t)p[i] << 16;
-	return (f8)v;
-}
+VEC f8 f8_from_bf16(const uint16_t *p) { return (f8)(u8v_load16(p) << 16); }
 VEC void f8_to_f16(uint16_t *p, f8 a) {
 	for (int i = 0; i < 8; i++)
 		p[i] = float_f16(a[i]);
