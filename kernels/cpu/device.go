@@ -147,6 +147,9 @@ func (d *device) Alloc(bytes int64) (kernels.Buffer, error) {
 
 // Free implements kernels.Device.
 func (d *device) Free(b kernels.Buffer) {
+	if b.Host == nil {
+		return
+	}
 	C.oi_quiesce(d.pool)
 	d.mu.Lock()
 	defer d.mu.Unlock()
