@@ -40,6 +40,9 @@ func TestConformance(t *testing.T) {
 		kerneltest.Run(t, opener(cpu.Options{Threads: 2}), int8Tolerances())
 	})
 	t.Run("portable", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("half of this package's time")
+		}
 		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Threads: 2}), int8Tolerances())
 	})
 	if os.Getenv("OPENINFER_SOAK") == "" {
