@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/openinfer-go/openinfer/kernels/cpu"
 )
 
 type options struct {
@@ -68,7 +70,10 @@ func burnCPU(core int, d time.Duration) {
 func run(ctx context.Context, o options) error {
 	var page strings.Builder
 	var speeds []pair
-	bandwidth := readBandwidth(o.threads)
+	bandwidth, err := cpu.ReadBandwidth(o.threads)
+	if err != nil {
+		return err
+	}
 	for _, m := range []struct{ name, path string }{{"SmolLM2-135M Q4_1", o.smol}, {"1B shape Q4_0", o.big}} {
 		if m.path == "" {
 			continue
@@ -79,7 +84,11 @@ func run(ctx context.Context, o options) error {
 		}
 		if strings.Contains(o.only, "speed") {
 			speeds = append(speeds, compare(ctx, o, m.name, ours, theirs)...)
-			bandwidth = max(bandwidth, readBandwidth(o.threads))
+			again, err := cpu.ReadBandwidth(o.threads)
+			if err != nil {
+				return err
+			}
+			bandwidth = max(bandwidth, again)
 		}
 		if strings.Contains(o.only, "busy") && m.path == o.smol {
 			busy, err := besideBusyProcess(ctx, o, ours, theirs)
@@ -98,7 +107,7 @@ Made by %cmake bench-cpu%c on %s, %s, %d threads each, %d alternating rounds; bo
 client with the same token ids. Speeds in tokens per second, medians; "x" is the median of the rounds'
 ratios (ours / llama.cpp), with the least and the largest. "per CPU s" counts tokens per second of processor time.
 Read bandwidth of this machine in the same run: %.1f GB/s over %d threads.
-`, '`', '`', time.Now().UTC().Format("2006-01-02"), cpuName(), o.threads, o.rounds, bandwidth, o.threads)
+`, '`', '`', time.Now().UTC().Format("2006-01-02"), cpuName(), o.threads, o.rounds, bandwidth/1e9, o.threads)
 	report := head + speedTable(speeds, bandwidth) + page.String()
 	if strings.Contains(o.only, "quality") {
 		q, err := quality(o)
@@ -168,7 +177,7 @@ func speedTable(pairs []pair, bandwidth float64) string {
 		}
 		share := ""
 		if p.work == "decode, 1 stream" {
-			share = fmt.Sprintf("%.0f %%", 100*median(rates(p.ours))*p.bytes/1e9/bandwidth)
+			share = fmt.Sprintf("%.0f %%", 100*median(rates(p.ours))*p.bytes/bandwidth)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.2f | %.2f..%.2f | %.1f | %.1f | %.2f | %s |\n", p.model, p.work,
 			median(rates(p.ours)), median(rates(p.theirs)), median(x), slices.Min(x), slices.Max(x),
