@@ -39,7 +39,14 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
 	m.info.Defaults = samplingDefaults(c.Generation())
 	m.chat, m.chatErr = loadChat(c, tok)
-	m.info.HasChat = m.chat != nil
+	if m.chat != nil {
+		m.info.HasChat, m.marks = true, map[int32]bool{}
+		for _, text := range m.chat.Marks() {
+			if id, ok := tok.ID(text); ok {
+				m.marks[id] = true
+			}
+		}
+	}
 	return nil
 }
 

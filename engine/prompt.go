@@ -48,7 +48,9 @@ func (e *Engine) TokenText(model string, id int32) (string, []byte, error) {
 }
 
 // RenderChat renders a conversation by the model's own template and turns it into ids. Text from
-// messages never becomes a control token, and nothing is added around what the template wrote: a
+// messages never becomes a control token (a special token, or an added one that the template's
+// source has, such as <think>; what an assistant's turn holds of the latter keeps its meaning), and
+// nothing is added around what the template wrote: a
 // begin-of-text token is there when the template put it there. What is wrong with a conversation is
 // an InvalidError on "messages" (or an element of it, or "chat_template_kwargs"), and so is a model
 // without a template.
@@ -78,7 +80,7 @@ func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int3
 	for i, s := range prompt.Segments {
 		segments[i] = tokenizer.Segment(s)
 	}
-	return prompt.Text, m.tok.EncodeSegments(segments, tokenizer.Options{}), nil
+	return prompt.Text, m.tok.EncodeSegments(segments, tokenizer.Options{Marks: m.marks}), nil
 }
 
 // chatError is an error of the chat package as the caller's fault.

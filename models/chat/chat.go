@@ -50,6 +50,18 @@ type Template struct {
 	lists map[string]bool
 }
 
+// Marks are those of Tokens.Added that count as control tokens, since the template's source has
+// their text.
+func (t *Template) Marks() []string {
+	var marks []string
+	for text, special := range t.control.all {
+		if !special {
+			marks = append(marks, text)
+		}
+	}
+	return marks
+}
+
 // Options are what a request says beside its messages.
 type Options struct {
 	AddGenerationPrompt bool

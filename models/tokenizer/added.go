@@ -97,19 +97,15 @@ func (t *trie) longest(s string, i int, accept func(start, end, token int) bool)
 // addedSplit finds added tokens in s and calls yield for every part in order: a token (an index
 // into t.added) or, with token -1, the text between. skip makes special tokens ordinary text as
 // the reference's encode_special_tokens does: the characters of such a match are passed over.
-// accept, if not nil, says which special tokens exist at all at a place.
-func (t *Tokenizer) addedSplit(s string, tr *trie, skip bool, accept func(start, end int) bool, yield func(start, end, token int)) {
-	var ok func(start, end, token int) bool
-	if accept != nil {
-		ok = func(start, end, token int) bool { return !t.added[token].Special || accept(start, end) }
-	}
+// accept, if not nil, says which tokens exist at all at a place.
+func (t *Tokenizer) addedSplit(s string, tr *trie, skip bool, accept func(start, end, token int) bool, yield func(start, end, token int)) {
 	from := 0
 	for i := 0; i < len(s); {
 		if tr.root[s[i]] == 0 {
 			i++
 			continue
 		}
-		end, token := tr.longest(s, i, ok)
+		end, token := tr.longest(s, i, accept)
 		if token < 0 {
 			i++
 			continue

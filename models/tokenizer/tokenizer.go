@@ -32,10 +32,14 @@ type Tokenizer struct {
 type Options struct {
 	AddSpecial bool // add what the post-processor adds to a text, such as the BOS token
 	NoControl  bool // special added tokens in the text are ordinary text; the others stay one id
+	// Marks are ids of added tokens that are not special and yet give a prompt its structure
+	// (<think> and <tool_call> in most tokenizers): EncodeSegments treats them like special ones.
+	Marks map[int32]bool
 }
 
-// Segment is a part of a rendered prompt. Control says that special added tokens may be read
-// from it: true for a chat template's own text, false for what a user wrote.
+// Segment is a part of a rendered prompt. Control says that control tokens (the special added
+// tokens and Options.Marks) may be read from it: true for a chat template's own text, false for
+// what a user wrote. Other added tokens, such as runs of line breaks, are read from both.
 type Segment struct {
 	Text    string
 	Control bool
@@ -47,10 +51,10 @@ func (t *Tokenizer) Encode(text string, o Options) []int32 {
 	return t.encode(validUTF8(text), o, nil)
 }
 
-// EncodeSegments returns the ids of the segments' concatenated text, in which special added
-// tokens are found only where they lie wholly in adjoining Control segments. Everything else is
-// as if the text came in one piece: merges cross the borders. With NoControl no special tokens
-// are found at all.
+// EncodeSegments returns the ids of the segments' concatenated text, in which control tokens are
+// found only where they lie wholly in adjoining Control segments. Everything else is as if the
+// text came in one piece: merges cross the borders. With NoControl no special tokens are found at
+// all.
 func (t *Tokenizer) EncodeSegments(segs []Segment, o Options) []int32 {
 	var text []byte
 	for _, s := range segs {
@@ -104,9 +108,9 @@ func (t *Tokenizer) encode(text string, o Options, control spans) []int32 {
 	if o.AddSpecial {
 		out = append(out, t.prefix...)
 	}
-	var accept func(start, end int) bool
+	var accept func(start, end, token int) bool
 	if control != nil {
-		accept = control.cover
+		accept = t.onlyIn(control.cover, o)
 	}
 	t.addedSplit(text, t.raw, o.NoControl, accept, func(start, end, token int) {
 		if token >= 0 {
@@ -121,6 +125,14 @@ func (t *Tokenizer) encode(text string, o Options, control spans) []int32 {
 	return out
 }
 
+// onlyIn accepts control tokens where cover does, and all others anywhere.
+func (t *Tokenizer) onlyIn(cover func(start, end int) bool, o Options) func(start, end, token int) bool {
+	return func(start, end, token int) bool {
+		a := &t.added[token]
+		return !a.Special && !o.Marks[a.ID] || cover(start, end)
+	}
+}
+
 // encodePlain appends the ids of text[from:to], which holds no added token but normalised ones.
 func (t *Tokenizer) encodePlain(out []int32, text string, from, to int, o Options, control spans) []int32 {
 	part := text[from:to]
@@ -130,9 +142,9 @@ func (t *Tokenizer) encodePlain(out []int32, text string, from, to int, o Option
 	if t.normalized == nil {
 		return t.encodePieces(out, part, from == 0)
 	}
-	var accept func(start, end int) bool
+	var accept func(start, end, token int) bool
 	if control != nil {
-		accept = t.normalizedCover(text[from:to], part, from, control)
+		accept = t.onlyIn(t.normalizedCover(text[from:to], part, from, control), o)
 	}
 	t.addedSplit(part, t.normalized, o.NoControl, accept, func(start, end, token int) {
 		if token >= 0 {
