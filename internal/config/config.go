@@ -56,9 +56,23 @@ func (s *Serve) Read(path string) error {
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
 	if err := dec.Decode(s); err != nil && len(bytes.TrimSpace(data)) > 0 {
-		return fmt.Errorf("--config %s: %s", path, yaml.FormatError(err, false, true))
+		return fmt.Errorf("--config %s: %s", path, yamlError(err, data))
 	}
 	return nil
+}
+
+// yamlError is an error of the decoder on one line: [line:column], what is wrong, and that line.
+func yamlError(err error, data []byte) string {
+	text := strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " ")
+	var at yaml.Error
+	if !errors.As(err, &at) || at.GetToken() == nil {
+		return text
+	}
+	lines := strings.Split(string(data), "\n")
+	if n := at.GetToken().Position.Line; n >= 1 && n <= len(lines) {
+		text += fmt.Sprintf(", in %.100q", strings.TrimSpace(lines[n-1]))
+	}
+	return text
 }
 
 // ParseModels reads the --models flag: NAME or NAME=PATH, separated by commas.

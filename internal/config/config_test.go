@@ -66,9 +66,10 @@ func TestFile(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		"listen: x\nkv_memroy: 2GiB\n": "kv_memroy", "kv_memory: lots\n": "lots", "models: 3\n": "models", "drain_timeout: soon\n": "soon",
+		"models: [\n": "models: [",
 	} {
-		if err := new(Serve).Read(write(text)); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%q: error %v, want one that says %q", text, err, says)
+		if err := new(Serve).Read(write(text)); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: error %v, want one line that says %q", text, err, says)
 		}
 	}
 }

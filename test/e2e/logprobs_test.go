@@ -67,8 +67,8 @@ func logSoftmax(logits []float32) []float64 {
 func TestReference(t *testing.T) {
 	s := exact.get(t)
 	cases := references(t)
-	if testing.Short() {
-		cases = cases[:2]
+	if !soak() {
+		cases = cases[:many(1, 6, 0)]
 	}
 	for i, c := range cases {
 		greedy := c.Greedy // up to where float32 itself decides by its order of summation
@@ -78,8 +78,8 @@ func TestReference(t *testing.T) {
 				break
 			}
 		}
-		if !soak() && len(greedy) > 12 {
-			greedy = greedy[:12]
+		if !soak() && len(greedy) > 6 {
+			greedy = greedy[:6]
 		}
 		b := body{"model": smol, "temperature": 0, "max_tokens": max(len(greedy), 1), "return_token_ids": true, "ignore_eos": true}
 		var messages []body
@@ -218,7 +218,10 @@ func TestCachedTokens(t *testing.T) {
 	keyed := start(shared.engine, api.Options{Keys: []string{"one", "two"}})
 	defer keyed.server.Close()
 	for _, model := range []string{tales, smol} {
-		for _, n := range []int{15, 16, 17, 32, 33, 48} {
+		for _, n := range []int{15, 16, 17, 33, 48} {
+			if model == smol && n%16 != 1 && !soak() {
+				continue
+			}
 			ids := make([]int32, n)
 			for i := range ids {
 				ids[i] = int32(100 + n*50 + i)

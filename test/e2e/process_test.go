@@ -141,6 +141,7 @@ func (p *process) end(t testing.TB) *os.ProcessState {
 func TestColdStart(t *testing.T) {
 	needsTime(t)
 	best := time.Hour
+	binary(t)
 	for range 3 {
 		p := launch(t)
 		if status, _ := p.get(t, "/readyz"); status != 200 {
@@ -162,7 +163,7 @@ func TestDrain(t *testing.T) {
 	p := launch(t)
 	var streams []*http.Response
 	for _, model := range []string{tales, bard} {
-		resp, err := p.post(chat(model, "Tell me a story", body{"stream": true, "n": 12, "temperature": 1, "max_tokens": 700, "ignore_eos": true}))
+		resp, err := p.post(chat(model, "Tell me a story", body{"stream": true, "n": 6, "temperature": 1, "max_tokens": 500, "ignore_eos": true}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,12 +180,12 @@ func TestDrain(t *testing.T) {
 	}
 	for i, resp := range streams {
 		r, err := read(resp, true)
-		if err != nil || len(r.choices) != 12 {
+		if err != nil || len(r.choices) != 6 {
 			t.Errorf("stream %d: %d choices, %v", i, len(r.choices), err)
 			continue
 		}
 		for _, a := range r.choices {
-			if a.finish != "length" || len(a.ids) != 700 {
+			if a.finish != "length" || len(a.ids) != 500 {
 				t.Errorf("stream %d: %d ids, %s", i, len(a.ids), a.finish)
 			}
 		}
@@ -336,7 +337,7 @@ func TestMemoryOfAProcess(t *testing.T) {
 	}
 	load(2, 20)
 	little := resident(t, p.cmd.Process.Pid)
-	load(24, many(20, 60, 300))
+	load(16, many(20, 40, 300))
 	full := resident(t, p.cmd.Process.Pid)
 	t.Logf("weights %d MB, pool %d MB; resident at start %v; after little %v; after more %v", weights>>20, pool>>20, first, little, full)
 	const most = 100 << 20
