@@ -50,10 +50,9 @@ func (e *Engine) TokenText(model string, id int32) (string, []byte, error) {
 // RenderChat renders a conversation by the model's own template and turns it into ids. Text from
 // messages never becomes a control token (a special token, or an added one that the template's
 // source has, such as <think>; what an assistant's turn holds of the latter keeps its meaning), and
-// nothing is added around what the template wrote: a
-// begin-of-text token is there when the template put it there. What is wrong with a conversation is
-// an InvalidError on "messages" (or an element of it, or "chat_template_kwargs"), and so is a model
-// without a template.
+// nothing is added around what the template wrote: a begin-of-text token is there when the template
+// put it there. What is wrong with a conversation is an InvalidError on "messages" (or an element of
+// it, or "chat_template_kwargs"), and so is a model without a template.
 func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int32, err error) {
 	m, err := e.ready(model)
 	if err != nil {

@@ -193,3 +193,45 @@ func TestTokenBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestSegmentsMarks: added tokens that are not special but count as marks are held back from user
+// text like special ones; others are read from it.
+func TestSegmentsMarks(t *testing.T) {
+	for _, c := range readOracle(t, "testdata/synthetic.json") {
+		if c.Name != "byte-level gpt2" && c.Name != "nfc" && c.Name != "llama 2" {
+			continue
+		}
+		tok := c.load(t)
+		mark, other := "<think>", "[L]"
+		if c.Name == "llama 2" {
+			mark, other = "▁▁▁", "the"
+		}
+		id, ok := tok.ID(mark)
+		otherID, ok2 := tok.ID(other)
+		if !ok || !ok2 || tok.IsSpecial(id) || tok.IsSpecial(otherID) {
+			t.Fatalf("%s: ids %d, %d", c.Name, id, otherID)
+		}
+		o := Options{Marks: map[int32]bool{id: true}}
+		for _, s := range []struct {
+			segs []Segment
+			o    Options
+			want bool
+		}{
+			{[]Segment{{mark, true}}, o, true},
+			{[]Segment{{mark[:2], true}, {mark[2:], true}}, o, true},
+			{[]Segment{{"a", false}, {mark, true}, {"b", false}}, o, true},
+			{[]Segment{{"a" + mark + "b", false}}, o, false},
+			{[]Segment{{mark[:2], true}, {mark[2:], false}}, o, false},
+			{[]Segment{{mark[:2], false}, {mark[2:], true}}, o, false},
+			{[]Segment{{"a" + mark + "b", false}}, Options{}, true},
+		} {
+			ids := tok.EncodeSegments(s.segs, s.o)
+			if got := slices.Contains(ids, id); got != s.want {
+				t.Errorf("%s: %+v, marks %v: ids %v", c.Name, s.segs, s.o.Marks, ids)
+			}
+		}
+		if ids := tok.EncodeSegments([]Segment{{"x" + other, false}}, o); !slices.Contains(ids, otherID) {
+			t.Errorf("%s: %q is no mark: ids %v", c.Name, other, ids)
+		}
+	}
+}
