@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tests of `make test`: everything under the race detector except what is mostly C, then the
-# real clients against the built binary. Prints where the time went.
+# The tests of `make test`: everything under the race detector except what is mostly C, then real
+# models and real clients against the built binary. Prints where the time went.
 set -eu
 cd "$(dirname "$0")/.."
 export OPENINFER_BIN="$PWD/openinfer"
@@ -9,9 +9,11 @@ start=$(date +%s)
 stage() { now=$(date +%s); echo "== $1 (at $((now - start)) s)"; }
 
 stage "pure Go packages, race detector"
-go test -race -timeout 15m $(go list ./... | grep -v -e /kernels/ref -e /kernels/cpu -e /kernels/kerneltest -e /models/ -e /test/clients)
+go test -race -timeout 15m $(go list ./... | grep -v -e /kernels/ref -e /kernels/cpu -e /kernels/kerneltest -e /models/ -e /test/)
 stage "kernels and models"
 go test -timeout 15m $(go list ./... | grep -e /kernels/ref -e /kernels/cpu -e /kernels/kerneltest -e /models/)
+stage "real models, end to end"
+go test -count=1 -timeout 10m ./test/e2e/ ./test/quality/
 stage "real clients"
 go test -tags clients -count=1 -timeout 10m ./test/clients/...
 stage "done"
