@@ -44,7 +44,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		p := prompt{ids: in.ids}
 		switch {
 		case in.ids == nil:
-			p.ids, err = h.gen.Tokenize(g.model.Name, in.text, addSpecial)
+			p.ids, err = h.gen.TokenizeAtMost(g.model.Name, in.text, addSpecial, g.countedTokens())
 			if g.echo {
 				p.text = in.text
 			}
@@ -52,7 +52,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 			p.text, err = h.gen.Detokenize(g.model.Name, in.ids)
 		}
 		if err != nil {
-			return err
+			return g.tooLong(err, "prompt")
 		}
 		prompts[i] = p
 	}

@@ -265,3 +265,32 @@ func TestBigBodies(t *testing.T) {
 	}
 	tight.ok(tight.post("/v1/completions", `{"model":"M","prompt":"a"}`))
 }
+
+// A prompt far beyond the context is refused with both numbers, whether or not all of it was counted.
+func TestPromptFarTooLong(t *testing.T) {
+	gen := says("x")
+	gen.MaxLen = 1000
+	s := serve(t, gen, Options{})
+	for _, n := range []int{1500, 100_000} {
+		text := strings.Repeat("a", n)
+		for path, body := range map[string]string{
+			"/v1/completions":      `{"model":"M","prompt":"` + text + `"}`,
+			"/v1/chat/completions": `{"model":"M","messages":[{"role":"user","content":"` + text + `"}]}`,
+		} {
+			a := s.post(path, body)
+			field := "prompt"
+			if strings.Contains(path, "chat") {
+				field = "messages"
+			}
+			if s.refused(a, 400, field); !strings.Contains(string(a.body), "1000") || !strings.Contains(string(a.body), "context_length_exceeded") {
+				t.Errorf("%s, %d bytes: %s", path, n, a.body)
+			}
+			if exact := strings.Contains(string(a.body), "more than"); exact != (n > 16<<10) {
+				t.Errorf("%s, %d bytes: %s", path, n, a.body)
+			}
+		}
+		if a := s.post("/tokenize", `{"model":"M","prompt":"`+text+`"}`); a.status != 200 {
+			t.Errorf("/tokenize of %d bytes: %d %s", n, a.status, a.body)
+		}
+	}
+}
