@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -37,6 +38,10 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		return err
 	}
 	if err := h.gen.Admit(g.model.Name, g.n*len(inputs)); err != nil {
+		var e *engine.InvalidError
+		if errors.As(err, &e) && e.Field == "n" && len(inputs) > 1 {
+			return invalid("prompt", "%d prompts with n of %d: %s", len(inputs), g.n, e.Message)
+		}
 		return err
 	}
 	prompts := make([]prompt, len(inputs))

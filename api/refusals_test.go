@@ -1,7 +1,12 @@
 package api
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -291,6 +296,35 @@ func TestPromptFarTooLong(t *testing.T) {
 		}
 		if a := s.post("/tokenize", `{"model":"M","prompt":"`+text+`"}`); a.status != 200 {
 			t.Errorf("/tokenize of %d bytes: %d %s", n, a.status, a.body)
+		}
+	}
+}
+
+// A client that sends its whole body before it looks for a reply finds one, though the body is too long.
+func TestTooLongBodyIsAnsweredAfterItIsSent(t *testing.T) {
+	// a real network: it is the operating system that breaks a connection closed with bytes unread
+	s := httptest.NewServer(New(says("x"), Options{BodyLimit: 4 << 20}))
+	defer s.Close()
+	body := strings.Repeat("a", 16<<20) // more than the buffers of a connection hold
+	for name, head := range map[string]string{
+		"announced": fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)),
+		"chunked":   fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", len(body)),
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		tail := ""
+		if name == "chunked" {
+			tail = "\r\n0\r\n\r\n"
+		}
+		if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"+head+body+tail); err != nil {
+			t.Errorf("%s: sending: %v", name, err)
+		}
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || got.StatusCode != 413 {
+			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
 }
