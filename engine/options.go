@@ -49,7 +49,7 @@ type ModelSpec struct {
 	KVCacheDType string
 }
 
-// maxLimit bounds what counts threads, sequences and tokens of a step: far more than makes sense, and
+// maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
 // little enough to be multiplied.
 const maxLimit = 1 << 20
 
@@ -69,19 +69,20 @@ func (o Options) withDefaults() (Options, error) {
 		name  string
 		value *int
 		set   int
+		most  int
 	}{
-		{"threads", &o.Threads, 0},
-		{"max number of sequences", &o.MaxNumSeqs, 64},
-		{"max batched tokens", &o.MaxBatchedTokens, 512},
-		{"max waiting", &o.MaxWaiting, 256},
-		{"max waiting in all", &o.MaxWaitingTotal, 1024},
+		{"threads", &o.Threads, 0, 1024},
+		{"max number of sequences", &o.MaxNumSeqs, 64, maxLimit},
+		{"max batched tokens", &o.MaxBatchedTokens, 512, maxLimit},
+		{"max waiting", &o.MaxWaiting, 256, maxLimit},
+		{"max waiting in all", &o.MaxWaitingTotal, 1024, maxLimit},
 	}
 	for _, l := range limits {
 		if *l.value < 0 {
 			return o, fmt.Errorf("engine: %s: %d is negative", l.name, *l.value)
 		}
-		if *l.value > maxLimit {
-			return o, fmt.Errorf("engine: %s: %d is more than %d", l.name, *l.value, maxLimit)
+		if *l.value > l.most {
+			return o, fmt.Errorf("engine: %s: %d is more than %d", l.name, *l.value, l.most)
 		}
 		if *l.value == 0 {
 			*l.value = l.set

@@ -131,7 +131,9 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 	}
 	var full strings.Builder
 	for ev := range events {
-		fmt.Fprint(s.out, ev.Text)
+		if _, err := fmt.Fprint(s.out, ev.Text); err != nil {
+			return "", err
+		}
 		full.WriteString(ev.Text)
 		if ev.Finish == engine.FinishError {
 			return "", ev.Err
@@ -142,7 +144,9 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 				ev.Usage.Prompt, ev.Usage.Cached, ev.Usage.Completion, ev.Usage.FirstToken.Round(time.Millisecond), rate, ev.Finish)
 		}
 	}
-	fmt.Fprintln(s.out)
+	if _, err := fmt.Fprintln(s.out); err != nil {
+		return "", err
+	}
 	s.messages = append(s.messages, map[string]string{"role": "assistant", "content": full.String()})
 	return full.String(), ctx.Err()
 }

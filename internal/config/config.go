@@ -72,6 +72,9 @@ func (s *Serve) Read(path string) error {
 
 // ParseModels reads the --models flag: NAME or NAME=PATH, separated by commas.
 func ParseModels(flag []string) ([]Model, error) {
+	if len(flag) == 0 {
+		return nil, errors.New("--models: names no model; write NAME or NAME=PATH, separated by commas")
+	}
 	var models []Model
 	for _, item := range flag {
 		name, path, hasPath := strings.Cut(strings.TrimSpace(item), "=")
