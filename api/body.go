@@ -25,11 +25,14 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (body []byte, rele
 		return nil, nil, &apiError{status: http.StatusUnsupportedMediaType, kind: "invalid_request_error",
 			message: "Content-Encoding " + e + " is not supported: send the body as it is"}
 	}
+	rc := http.NewResponseController(w)
 	if r.ContentLength > b.limit {
 		w.Header().Set("Connection", "close")
+		if r.Header.Get("Expect") == "" { // who asks first has sent nothing
+			b.drain(rc, r.Body)
+		}
 		return nil, nil, &http.MaxBytesError{Limit: b.limit}
 	}
-	rc := http.NewResponseController(w)
 	if err := rc.SetReadDeadline(time.Now().Add(b.timeout)); err == nil {
 		// a deadline that stays would end the watch over the connection
 		defer rc.SetReadDeadline(time.Time{})
@@ -64,6 +67,7 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (body []byte, rele
 		var tooLong *http.MaxBytesError
 		switch {
 		case errors.As(err, &tooLong):
+			b.drain(rc, r.Body)
 			return nil, nil, err
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			w.Header().Set("Connection", "close")
@@ -75,3 +79,14 @@ func (b *bodies) read(w http.ResponseWriter, r *http.Request) (body []byte, rele
 			message: "the body could not be read to its end", cause: err}
 	}
 }
+
+// drain reads on in a body that is refused for its length: most clients look for a reply only when
+// they have sent all, and find a broken connection if it was closed on them before. Bodies of several
+// times the limit, and slow ones, have to live with that.
+func (b *bodies) drain(rc *http.ResponseController, body io.Reader) {
+	if rc.SetReadDeadline(time.Now().Add(min(b.timeout, drainTime))) == nil {
+		_, _ = io.CopyN(io.Discard, body, 4*b.limit) // whatever ends it, the reply is the same
+	}
+}
+
+const drainTime = 5 * time.Second

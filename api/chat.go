@@ -39,9 +39,10 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 	if err := h.gen.Admit(g.model.Name, g.n); err != nil {
 		return err
 	}
+	conversation.MaxTokens = g.countedTokens()
 	_, ids, err := h.gen.RenderChat(g.model.Name, conversation)
 	if err != nil {
-		return err
+		return g.tooLong(err, "messages")
 	}
 	if err := g.setPrompts([]prompt{{ids: ids}}, 0, "messages"); err != nil {
 		return err

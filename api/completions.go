@@ -2,6 +2,7 @@ package api
 
 import (
 	"encoding/json/jsontext"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -37,6 +38,10 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		return err
 	}
 	if err := h.gen.Admit(g.model.Name, g.n*len(inputs)); err != nil {
+		var e *engine.InvalidError
+		if errors.As(err, &e) && e.Field == "n" && len(inputs) > 1 {
+			return invalid("prompt", "%d prompts with n of %d: %s", len(inputs), g.n, e.Message)
+		}
 		return err
 	}
 	prompts := make([]prompt, len(inputs))
@@ -44,7 +49,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		p := prompt{ids: in.ids}
 		switch {
 		case in.ids == nil:
-			p.ids, err = h.gen.Tokenize(g.model.Name, in.text, addSpecial)
+			p.ids, err = h.gen.TokenizeAtMost(g.model.Name, in.text, addSpecial, g.countedTokens())
 			if g.echo {
 				p.text = in.text
 			}
@@ -52,7 +57,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 			p.text, err = h.gen.Detokenize(g.model.Name, in.ids)
 		}
 		if err != nil {
-			return err
+			return g.tooLong(err, "prompt")
 		}
 		prompts[i] = p
 	}

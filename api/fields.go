@@ -210,12 +210,12 @@ func (o *object) integer(name string, low, high int64) *int64 {
 	switch {
 	case !ok:
 		o.fail(name, "%s is not a whole number (or too large for one)", shorten(string(v), 40))
+	case n < low && high >= math.MaxInt32: // a bound of the machine, which nobody needs to know
+		o.fail(name, "%d is less than %d", n, low)
+	case n > high && high >= math.MaxInt32:
+		o.fail(name, "%d is too large", n)
 	case n < low || n > high:
-		if high == math.MaxInt64 || high == math.MaxInt32 {
-			o.fail(name, "%d is less than %d or too large", n, low)
-		} else {
-			o.fail(name, "%d is not in [%d, %d]", n, low, high)
-		}
+		o.fail(name, "%d is not in [%d, %d]", n, low, high)
 	default:
 		return &n
 	}

@@ -21,6 +21,20 @@ type prompt struct {
 	held   []update       // what came before the scores that go before it
 }
 
+// countedTokens is how many tokens of a prompt are counted, so that a client is told by how much a
+// prompt is too long; one that is longer still is not worth the work.
+func (g *generation) countedTokens() int { return max(2*g.model.MaxModelLen, 16<<10) }
+
+// tooLong blames a prompt of more than countedTokens on its field.
+func (g *generation) tooLong(err error, field string) error {
+	if !errors.Is(err, engine.ErrContextLength) {
+		return err
+	}
+	e := invalid(field, "more than %d tokens of prompt exceed the model's context length of %d", g.countedTokens(), g.model.MaxModelLen)
+	e.code = "context_length_exceeded"
+	return e
+}
+
 // choice is one answer: sequence s of prompt p has index p*n+s.
 type choice struct {
 	index  int

@@ -12,6 +12,7 @@ import (
 type Generator interface {
 	Models() []engine.ModelInfo
 	Tokenize(model, text string, addSpecial bool) ([]int32, error)
+	TokenizeAtMost(model, text string, addSpecial bool, tokens int) ([]int32, error)
 	RenderChat(model string, p engine.ChatPrompt) (text string, ids []int32, err error)
 	Detokenize(model string, ids []int32) (string, error)
 	TokenText(model string, id int32) (string, []byte, error)

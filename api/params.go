@@ -68,6 +68,7 @@ func readParams(o *object, m engine.ModelInfo, minMaxTokens int64) params {
 		returnIDs:   o.bool("return_token_ids", false),
 		cacheSalt:   o.string("cache_salt"),
 	}
+	o.string("user")
 	if o.has("cache_salt") && p.cacheSalt == "" {
 		o.fail("cache_salt", "is empty")
 	}

@@ -1,7 +1,12 @@
 package api
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -264,4 +269,62 @@ func TestBigBodies(t *testing.T) {
 		t.Errorf("body beyond the memory of all: %d %s", a.status, a.body)
 	}
 	tight.ok(tight.post("/v1/completions", `{"model":"M","prompt":"a"}`))
+}
+
+// A prompt far beyond the context is refused with both numbers, whether or not all of it was counted.
+func TestPromptFarTooLong(t *testing.T) {
+	gen := says("x")
+	gen.MaxLen = 1000
+	s := serve(t, gen, Options{})
+	for _, n := range []int{1500, 100_000} {
+		text := strings.Repeat("a", n)
+		for path, body := range map[string]string{
+			"/v1/completions":      `{"model":"M","prompt":"` + text + `"}`,
+			"/v1/chat/completions": `{"model":"M","messages":[{"role":"user","content":"` + text + `"}]}`,
+		} {
+			a := s.post(path, body)
+			field := "prompt"
+			if strings.Contains(path, "chat") {
+				field = "messages"
+			}
+			if s.refused(a, 400, field); !strings.Contains(string(a.body), "1000") || !strings.Contains(string(a.body), "context_length_exceeded") {
+				t.Errorf("%s, %d bytes: %s", path, n, a.body)
+			}
+			if exact := strings.Contains(string(a.body), "more than"); exact != (n > 16<<10) {
+				t.Errorf("%s, %d bytes: %s", path, n, a.body)
+			}
+		}
+		if a := s.post("/tokenize", `{"model":"M","prompt":"`+text+`"}`); a.status != 200 {
+			t.Errorf("/tokenize of %d bytes: %d %s", n, a.status, a.body)
+		}
+	}
+}
+
+// A client that sends its whole body before it looks for a reply finds one, though the body is too long.
+func TestTooLongBodyIsAnsweredAfterItIsSent(t *testing.T) {
+	// a real network: it is the operating system that breaks a connection closed with bytes unread
+	s := httptest.NewServer(New(says("x"), Options{BodyLimit: 4 << 20}))
+	defer s.Close()
+	body := strings.Repeat("a", 16<<20) // more than the buffers of a connection hold
+	for name, head := range map[string]string{
+		"announced": fmt.Sprintf("Content-Length: %d\r\n\r\n", len(body)),
+		"chunked":   fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", len(body)),
+	} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		tail := ""
+		if name == "chunked" {
+			tail = "\r\n0\r\n\r\n"
+		}
+		if _, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\n"+head+body+tail); err != nil {
+			t.Errorf("%s: sending: %v", name, err)
+		}
+		got, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || got.StatusCode != 413 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
 }

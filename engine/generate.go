@@ -19,6 +19,9 @@ const (
 	maxN        = 128
 	maxLogprobs = 64 // of the most likely tokens
 	maxBias     = 100
+	// maxStopBytes bounds all stop strings together: each byte of them costs some 60 bytes of
+	// automaton.
+	maxStopBytes = 64 << 10
 )
 
 // request is what the loop knows of a Request.
@@ -139,6 +142,13 @@ func (r *Request) validate(m *model) error {
 	if slices.Contains(r.Stop, "") {
 		return invalid("stop", "a stop string is empty")
 	}
+	stopBytes := 0
+	for _, s := range r.Stop {
+		stopBytes += len(s)
+	}
+	if stopBytes > maxStopBytes {
+		return invalid("stop", "%d bytes of stop strings exceed %d", stopBytes, maxStopBytes)
+	}
 	for _, l := range []struct {
 		field string
 		n     *int
@@ -159,6 +169,8 @@ func newRequest(r Request, m *model) *request {
 		r.ID = fmt.Sprintf("req-%016x", rand.Uint64())
 	}
 	r.Prompt, r.Stop, r.StopTokenIDs = slices.Clone(r.Prompt), slices.Clone(r.Stop), slices.Clone(r.StopTokenIDs)
+	slices.Sort(r.StopTokenIDs) // each token drawn is looked for
+	r.StopTokenIDs = slices.Compact(r.StopTokenIDs)
 	q := &request{Request: r, model: m, arrival: time.Now(), sink: newSink(r.N), left: r.N}
 	seed := rand.Uint64()
 	if r.Sampling.Seed != nil {
@@ -181,11 +193,12 @@ func newRequest(r Request, m *model) *request {
 	if !r.IgnoreEOS {
 		banned = append(banned, m.info.EndTokens...)
 	}
+	stops := text.NewStops(r.Stop, r.IncludeStop)
 	for i := range r.N {
 		p.Seed = sequenceSeed(seed, i)
 		q.seqs = append(q.seqs, &sequence{
 			request: q, index: i, params: p, banned: banned,
-			text: text.NewStream(r.Stop, r.IncludeStop),
+			text: text.NewStream(stops),
 		})
 	}
 	return q

@@ -361,6 +361,7 @@ func TestRefusals(t *testing.T) {
 		"padding id":      {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{fakePadded - 1: 1} }, ErrInvalid, "logit_bias"},
 		"large bias":      {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{3: 1e9} }, ErrInvalid, "logit_bias[3]"},
 		"empty stop":      {func(r *Request) { r.Stop = []string{"a", ""} }, ErrInvalid, "stop"},
+		"long stops":      {func(r *Request) { r.Stop = []string{strings.Repeat("a", 40<<10), strings.Repeat("b", 40<<10)} }, ErrInvalid, "stop"},
 		"n":               {func(r *Request) { r.N = 129 }, ErrInvalid, "n:"},
 		"negative n":      {func(r *Request) { r.N = -1 }, ErrInvalid, "n:"},
 		"temperature":     {func(r *Request) { r.Sampling.Temperature = 2.5 }, ErrInvalid, "temperature"},

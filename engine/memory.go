@@ -68,7 +68,8 @@ type planModel struct {
 // of what is free. It refuses with numbers when that is too little.
 func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) (MemoryPlan, error) {
 	p := MemoryPlan{Device: info.Description, FreeBytes: info.MemoryBytes, ScratchBytes: scratchBytes}
-	var useful, need int64 // all that sequences could use; the least that serves every model
+	var useful float64 // all that sequences could use: more than a number of bytes can be, at times
+	var need int64     // the least that serves every model
 	blocks := make([]int64, len(ms))
 	for i, m := range ms {
 		p.WeightBytes += m.weightBytes
@@ -77,17 +78,27 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		}
 		context := m.context()
 		perSeq := int64(len(m.groups)) * blocks[i]
-		useful += int64(m.maxSeqs) * ceilDiv(int64(context), blockTokens) * perSeq
+		useful += float64(m.maxSeqs) * float64(ceilDiv(int64(context), blockTokens)*perSeq)
 		need = max(need, ceilDiv(int64(min(context, minCacheTokens)), blockTokens)*perSeq)
 	}
 	if p.FreeBytes == 0 { // the system does not say: believe what was asked for
-		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, min(useful, defaultKVUnknown))*2
+		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, int64(min(useful, defaultKVUnknown)))*2
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
 	p.ReserveBytes = max(128<<20, p.FreeBytes/20)
 	room := left - p.ReserveBytes
 	if kvBytes == 0 {
-		kvBytes = min(left/defaultKVShare, useful, defaultKVCap)
+		kvBytes = min(left/defaultKVShare, defaultKVCap)
+		if useful < float64(kvBytes) {
+			// in whole pages, with the padding page: a lone sequence gets its whole context
+			p.PageBytes = pageSize(blocks, int64(useful))
+			pages := int64(1)
+			for i, m := range ms {
+				n := int64(m.maxSeqs) * ceilDiv(int64(m.context()), blockTokens) * int64(len(m.groups))
+				pages += ceilDiv(n, p.PageBytes/blocks[i])
+			}
+			kvBytes = min(kvBytes, pages*p.PageBytes)
+		}
 		kvBytes = max(kvBytes, min(need, room))
 	} else {
 		room = left // an explicit size may use the reserve
@@ -96,7 +107,9 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need, left))
 	}
 
-	p.PageBytes = pageSize(blocks, kvBytes)
+	if p.PageBytes == 0 {
+		p.PageBytes = pageSize(blocks, kvBytes)
+	}
 	p.Pages = int(kvBytes / p.PageBytes)
 	p.KVBytes = int64(p.Pages) * p.PageBytes
 	p.ReserveBytes = left - p.KVBytes
@@ -180,12 +193,15 @@ func tooLittle(p MemoryPlan, ms []planModel, kvBytes, need, left int64) string {
 		}
 		fmt.Fprintf(&s, "%s%s %s", sep, m.name, bytesText(m.weightBytes))
 	}
-	fmt.Fprintf(&s, ") and scratch %s; %s of KV cache were asked for, the models need at least %s",
-		bytesText(p.ScratchBytes), bytesText(max(kvBytes, 0)), bytesText(need))
+	fmt.Fprintf(&s, ") and scratch %s; ", bytesText(p.ScratchBytes))
 	if left > need {
-		fmt.Fprintf(&s, "; up to %s would fit", bytesText(left))
-	} else {
-		fmt.Fprintf(&s, " and %s are left: serve fewer or smaller models", bytesText(max(left, 0)))
+		fmt.Fprintf(&s, "%s of KV cache were asked for, the models need at least %s; up to %s would fit",
+			bytesText(kvBytes), bytesText(need), bytesText(left))
+		return s.String()
+	}
+	fmt.Fprintf(&s, "the models need at least %s of KV cache and %s are left: serve fewer or smaller models", bytesText(need), bytesText(max(left, 0)))
+	if p.ScratchBytes > p.FreeBytes/4 {
+		s.WriteString(" or allow fewer batched tokens")
 	}
 	return s.String()
 }
@@ -200,6 +216,9 @@ func bytesText(n int64) string {
 		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
 	case n >= 1<<20:
 		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	if n < 1<<10 {
+		return fmt.Sprintf("%d bytes", n)
 	}
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }

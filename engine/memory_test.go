@@ -116,3 +116,21 @@ func TestDefaultCacheLeavesALaptopUsable(t *testing.T) {
 		t.Errorf("%d pages", p.Pages)
 	}
 }
+
+// With memory to spare, one sequence alone gets the context that was asked for, whatever its length
+// in blocks and pages.
+func TestDefaultCacheHoldsTheContext(t *testing.T) {
+	for _, m := range planShapes {
+		for _, n := range []int{1, 16, 17, 99, 896, 1000, 0} {
+			m.maxModelLen, m.maxSeqs = n, 1
+			p, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, []planModel{m}, 1<<20, 0)
+			if err != nil {
+				t.Errorf("%s, context %d: %v", m.name, n, err)
+				continue
+			}
+			if p.Models[0].MaxModelLen != m.context() && p.KVBytes < defaultKVCap-p.PageBytes {
+				t.Errorf("%s: context %d of %d with %d pages of %d", m.name, p.Models[0].MaxModelLen, m.context(), p.Pages, p.PageBytes)
+			}
+		}
+	}
+}

@@ -49,6 +49,10 @@ type ModelSpec struct {
 	KVCacheDType string
 }
 
+// maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
+// little enough to be multiplied.
+const maxLimit = 1 << 20
+
 // withDefaults checks o and fills in what was left out.
 func (o Options) withDefaults() (Options, error) {
 	if len(o.Models) == 0 {
@@ -65,16 +69,20 @@ func (o Options) withDefaults() (Options, error) {
 		name  string
 		value *int
 		set   int
+		most  int
 	}{
-		{"threads", &o.Threads, 0},
-		{"max number of sequences", &o.MaxNumSeqs, 64},
-		{"max batched tokens", &o.MaxBatchedTokens, 512},
-		{"max waiting", &o.MaxWaiting, 256},
-		{"max waiting in all", &o.MaxWaitingTotal, 1024},
+		{"threads", &o.Threads, 0, 1024},
+		{"max number of sequences", &o.MaxNumSeqs, 64, maxLimit},
+		{"max batched tokens", &o.MaxBatchedTokens, 512, maxLimit},
+		{"max waiting", &o.MaxWaiting, 256, maxLimit},
+		{"max waiting in all", &o.MaxWaitingTotal, 1024, maxLimit},
 	}
 	for _, l := range limits {
 		if *l.value < 0 {
 			return o, fmt.Errorf("engine: %s: %d is negative", l.name, *l.value)
+		}
+		if *l.value > l.most {
+			return o, fmt.Errorf("engine: %s: %d is more than %d", l.name, *l.value, l.most)
 		}
 		if *l.value == 0 {
 			*l.value = l.set
@@ -109,8 +117,11 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("engine: model %s: no embedded model of that name (there are %q); give its path",
 				m.Name, demo.Names())
 		}
-		if m.MaxModelLen < 0 || m.MaxNumSeqs < 0 {
-			return o, fmt.Errorf("engine: model %s: negative max model length %d or number of sequences %d", m.Name, m.MaxModelLen, m.MaxNumSeqs)
+		if m.MaxModelLen < 0 {
+			return o, fmt.Errorf("engine: model %s: max model length: %d is negative", m.Name, m.MaxModelLen)
+		}
+		if m.MaxNumSeqs < 0 || m.MaxNumSeqs > maxLimit {
+			return o, fmt.Errorf("engine: model %s: max number of sequences: %d is not in [1, %d]", m.Name, m.MaxNumSeqs, maxLimit)
 		}
 		if m.MaxNumSeqs == 0 {
 			m.MaxNumSeqs = o.MaxNumSeqs

@@ -12,11 +12,25 @@ import (
 // Tokenize turns text into token ids; control tokens written in text are honoured. addSpecial adds
 // what the tokenizer adds around a text (begin of text).
 func (e *Engine) Tokenize(model, text string, addSpecial bool) ([]int32, error) {
+	return e.TokenizeAtMost(model, text, addSpecial, 0)
+}
+
+// TokenizeAtMost is Tokenize for a caller who can use so many tokens: more are ErrContextLength, and
+// a text that cannot but have more is not tokenized to its end. 0: as many as there are.
+func (e *Engine) TokenizeAtMost(model, text string, addSpecial bool, tokens int) ([]int32, error) {
 	m, err := e.ready(model)
 	if err != nil {
 		return nil, err
 	}
-	return m.tok.Encode(text, tokenizer.Options{AddSpecial: addSpecial}), nil
+	ids := m.tok.Encode(text, tokenizer.Options{AddSpecial: addSpecial, Limit: tokens})
+	if ids == nil && tokens > 0 {
+		return nil, tooManyTokens(model, tokens)
+	}
+	return ids, nil
+}
+
+func tooManyTokens(model string, tokens int) error {
+	return fmt.Errorf("%w: the prompt for model %s has more than %d tokens", ErrContextLength, model, tokens)
 }
 
 // Detokenize turns ids into text, special tokens included. Invalid UTF-8 becomes U+FFFD.
@@ -79,7 +93,11 @@ func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int3
 	for i, s := range prompt.Segments {
 		segments[i] = tokenizer.Segment(s)
 	}
-	return prompt.Text, m.tok.EncodeSegments(segments, tokenizer.Options{Marks: m.marks}), nil
+	ids = m.tok.EncodeSegments(segments, tokenizer.Options{Marks: m.marks, Limit: p.MaxTokens})
+	if ids == nil && p.MaxTokens > 0 {
+		return "", nil, tooManyTokens(model, p.MaxTokens)
+	}
+	return prompt.Text, ids, nil
 }
 
 // chatError is an error of the chat package as the caller's fault.

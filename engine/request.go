@@ -157,6 +157,7 @@ type ChatPrompt struct {
 	AddGenerationPrompt bool
 	ContinueFinal       bool
 	Kwargs              json.RawMessage // chat_template_kwargs, an object or nil
+	MaxTokens           int             // more are ErrContextLength; 0: as many as there are
 }
 
 // ModelInfo describes a served model.

@@ -85,7 +85,7 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 	}
 	s.held = append(s.held, newToken(out, r.Logprobs != nil))
 
-	stopToken := slices.Contains(r.StopTokenIDs, out.ID)
+	_, stopToken := slices.BinarySearch(r.StopTokenIDs, out.ID)
 	endToken := !r.IgnoreEOS && m.isEnd(out.ID)
 	var b []byte
 	switch {

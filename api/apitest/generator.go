@@ -110,6 +110,14 @@ func (g *Generator) Tokenize(model, text string, addSpecial bool) ([]int32, erro
 	return append(ids, Bytes(text)...), nil
 }
 
+func (g *Generator) TokenizeAtMost(model, text string, addSpecial bool, tokens int) ([]int32, error) {
+	ids, err := g.Tokenize(model, text, addSpecial)
+	if err == nil && tokens > 0 && len(ids) > tokens {
+		return nil, engine.ErrContextLength
+	}
+	return ids, err
+}
+
 // Bytes are a text's tokens.
 func Bytes(text string) []int32 {
 	ids := make([]int32, len(text))
@@ -151,6 +159,9 @@ func (g *Generator) RenderChat(model string, p engine.ChatPrompt) (string, []int
 	}
 	if p.AddGenerationPrompt {
 		ids = append(append(ids, ImStart), Bytes("assistant\n")...)
+	}
+	if p.MaxTokens > 0 && len(ids) > p.MaxTokens {
+		return "", nil, engine.ErrContextLength
 	}
 	text, err := g.Detokenize(model, ids)
 	return text, ids, err

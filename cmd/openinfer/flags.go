@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +14,14 @@ import (
 	"github.com/openinfer-go/openinfer/engine"
 	"github.com/openinfer-go/openinfer/internal/config"
 )
+
+// noArguments refuses words that are no flags.
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes no arguments, only flags: what is %q for?", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
 
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
@@ -73,12 +84,17 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 }
 
 // modelArgument reads a model given as one word: NAME of an embedded one, NAME=PATH or PATH.
-func modelArgument(arg string) config.Model {
+func modelArgument(arg string) (config.Model, error) {
 	if slices.Contains(engine.EmbeddedModels(), arg) {
-		return config.Model{Name: arg}
+		return config.Model{Name: arg}, nil
 	}
+	m := config.Model{Name: strings.TrimSuffix(filepath.Base(arg), ".gguf"), Path: arg}
 	if name, path, ok := strings.Cut(arg, "="); ok && name != "" && !strings.ContainsAny(name, "/\\") {
-		return config.Model{Name: name, Path: path}
+		m = config.Model{Name: name, Path: path}
 	}
-	return config.Model{Name: strings.TrimSuffix(filepath.Base(arg), ".gguf"), Path: arg}
+	if _, err := os.Stat(m.Path); errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("model %q: there is no such folder or .gguf file, and no embedded model of that name (there are %s)",
+			arg, strings.Join(engine.EmbeddedModels(), ", "))
+	}
+	return m, nil
 }

@@ -17,7 +17,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := root().ExecuteContext(ctx)
-	if err != nil && !errors.Is(err, context.Canceled) {
+	if errors.Is(err, context.Canceled) {
+		os.Exit(130) // as the shell has it for what Ctrl-C ended
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "openinfer:", err)
 		os.Exit(1)
 	}

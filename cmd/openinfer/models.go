@@ -20,7 +20,10 @@ func modelsCommand() *cobra.Command {
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
 			fmt.Fprintln(w, "NAME\tARCHITECTURE\tFORMAT\tWEIGHTS\tTENSORS\tCHAT TEMPLATE")
 			for _, arg := range args {
-				m := modelArgument(arg)
+				m, err := modelArgument(arg)
+				if err != nil {
+					return err
+				}
 				d, err := engine.Describe(m.Name, m.Path)
 				if err != nil {
 					return err

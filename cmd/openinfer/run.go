@@ -27,10 +27,23 @@ func runCommand() *cobra.Command {
 
 MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder or a .gguf file.
 A model without a chat template continues the prompt as plain text.`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return fmt.Errorf("run needs a model: an embedded one (%s), a checkpoint folder or a .gguf file", strings.Join(engine.EmbeddedModels(), ", "))
+			case len(args) > 2:
+				return fmt.Errorf("run takes a model and one prompt, got %d more words: put the prompt in quotes", len(args)-2)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c.Models = []config.Model{modelArgument(args[0])}
+			model, err := modelArgument(args[0])
+			if err != nil {
+				return err
+			}
+			c.Models = []config.Model{model}
 			c.MaxNumSeqs = 1
+			s.given = cmd.Flags().Changed
 			if err := m.apply(&c); err != nil {
 				return err
 			}
@@ -54,8 +67,8 @@ A model without a chat template continues the prompt as plain text.`,
 	deviceFlags(cmd, &c, &m)
 	f := cmd.Flags()
 	f.IntVar(&s.maxTokens, "max-tokens", 0, "longest answer in tokens (default: what the context has room for)")
-	f.Float32Var(&s.temperature, "temperature", -1, "0 is greedy (default: the checkpoint's)")
-	f.Int64Var(&s.seed, "seed", -1, "same seed, same answer (default: a new one each time)")
+	f.Float32Var(&s.temperature, "temperature", 0, "0 is greedy (default: the checkpoint's)")
+	f.Int64Var(&s.seed, "seed", 0, "same seed, same answer (default: a new one each time)")
 	f.StringVar(&s.system, "system", "", "system message")
 	f.BoolVar(&s.verbose, "verbose", false, "print tokens and speed after each answer")
 	return cmd
@@ -71,6 +84,7 @@ type session struct {
 	seed        int64
 	system      string
 	verbose     bool
+	given       func(flag string) bool // on the command line
 	messages    []map[string]string
 }
 
@@ -101,10 +115,13 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 		return "", err
 	}
 	r := engine.Request{Model: s.info.Name, Prompt: ids, MaxTokens: s.maxTokens, Sampling: s.info.Defaults}
-	if s.temperature >= 0 {
+	if s.given("max-tokens") && s.maxTokens < 1 {
+		return "", fmt.Errorf("--max-tokens %d: must be at least 1", s.maxTokens)
+	}
+	if s.given("temperature") {
 		r.Sampling.Temperature = s.temperature
 	}
-	if s.seed >= 0 {
+	if s.given("seed") {
 		r.Sampling.Seed = &s.seed
 	}
 	start := time.Now()
@@ -114,7 +131,9 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 	}
 	var full strings.Builder
 	for ev := range events {
-		fmt.Fprint(s.out, ev.Text)
+		if _, err := fmt.Fprint(s.out, ev.Text); err != nil {
+			return "", err
+		}
 		full.WriteString(ev.Text)
 		if ev.Finish == engine.FinishError {
 			return "", ev.Err
@@ -125,7 +144,9 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 				ev.Usage.Prompt, ev.Usage.Cached, ev.Usage.Completion, ev.Usage.FirstToken.Round(time.Millisecond), rate, ev.Finish)
 		}
 	}
-	fmt.Fprintln(s.out)
+	if _, err := fmt.Fprintln(s.out); err != nil {
+		return "", err
+	}
 	s.messages = append(s.messages, map[string]string{"role": "assistant", "content": full.String()})
 	return full.String(), ctx.Err()
 }

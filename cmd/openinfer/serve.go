@@ -35,14 +35,14 @@ takes N or NAME=N sets a value for all models or for one.`,
 		Example: `  openinfer serve
   openinfer serve --models demo-tales,smol=SmolLM2-135M-Instruct.Q4_1.gguf --max-num-seqs 16,smol=64
   openinfer serve --config openinfer.yaml --listen 0.0.0.0:8080 --api-key-file keys.txt`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
 				if err := readUnderFlags(cmd, &c, file); err != nil {
 					return err
 				}
 			}
-			if len(m.models) > 0 {
+			if cmd.Flags().Changed("models") {
 				var err error
 				if c.Models, err = config.ParseModels(m.models); err != nil {
 					return err
@@ -100,6 +100,9 @@ func readUnderFlags(cmd *cobra.Command, c *config.Serve, file string) error {
 func serve(ctx context.Context, c config.Serve) error {
 	log, err := logger(c.LogFormat)
 	if err != nil {
+		return err
+	}
+	if err := c.Check(); err != nil {
 		return err
 	}
 	o, err := engineOptions(c)

@@ -83,6 +83,11 @@ func (s *Stops) link(stops []string) {
 	}
 }
 
+// Again returns the same stops for another text. The automaton is shared; nothing changes it.
+func (s *Stops) Again() *Stops {
+	return &Stops{nodes: s.nodes, edges: s.edges, include: s.include, start: -1, which: -1}
+}
+
 func (s *Stops) step(node int32, b byte) int32 {
 	for {
 		if next, ok := s.edges[uint64(node)<<8|uint64(b)]; ok {

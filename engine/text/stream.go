@@ -25,9 +25,10 @@ type Stream struct {
 	over bool
 }
 
-// NewStream starts a text that ends at one of the stops; include leaves the stop in it.
-func NewStream(stops []string, include bool) *Stream {
-	return &Stream{stops: NewStops(stops, include)}
+// NewStream starts a text that ends at one of the stops, which are not used up: they are good for
+// any number of texts.
+func NewStream(stops *Stops) *Stream {
+	return &Stream{stops: stops.Again()}
 }
 
 // Push takes the bytes of the next token, none for one that has no text. With obey false, stop

@@ -225,7 +225,7 @@ func TestStreamEqualsUncutAndReleasesEveryToken(t *testing.T) {
 			want = text[:start]
 		}
 
-		s := NewStream(stops, false)
+		s := NewStream(NewStops(stops, false))
 		got, pushed, released, stopped := "", 0, 0, false
 		var decoded []string // text of the first i tokens
 		check := func(d Delta) {
@@ -262,7 +262,7 @@ func TestStreamEqualsUncutAndReleasesEveryToken(t *testing.T) {
 }
 
 func TestStreamTokensComeWithTheirText(t *testing.T) {
-	s := NewStream([]string{"STOP"}, false)
+	s := NewStream(NewStops([]string{"STOP"}, false))
 	for _, c := range []struct {
 		token string
 		want  Delta
@@ -286,7 +286,7 @@ func TestStreamTokensComeWithTheirText(t *testing.T) {
 }
 
 func TestStreamDoesNotObeyStopsBeforeMinTokens(t *testing.T) {
-	s := NewStream([]string{"ab"}, false)
+	s := NewStream(NewStops([]string{"ab"}, false))
 	got := ""
 	for i, token := range []string{"ab", "a", "b", "xa", "b"} {
 		d := s.Push([]byte(token), i >= 2)
@@ -305,7 +305,7 @@ func FuzzStream(f *testing.F) {
 	f.Add([]byte("\xf0\x9f\x98\xff\xc0"), "\n", "", uint64(1))
 	f.Fuzz(func(t *testing.T, b []byte, stop1, stop2 string, seed uint64) {
 		stops := []string{strings.ToValidUTF8(stop1, ""), strings.ToValidUTF8(stop2, "")}
-		s := NewStream(stops, false)
+		s := NewStream(NewStops(stops, false))
 		got, pushed, released, stopped := "", 0, 0, false
 		add := func(d Delta) {
 			got += d.Text
@@ -334,9 +334,30 @@ func FuzzStream(f *testing.F) {
 func BenchmarkStream(b *testing.B) {
 	stops := []string{"\n\nUser:", "<|im_end|>", "###", "green blue"}
 	token := []byte(" word")
-	s := NewStream(stops, false)
+	s := NewStream(NewStops(stops, false))
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Push(token, true)
+	}
+}
+
+// Texts that share their stops share nothing else, and another text costs no automaton of its own.
+func TestStopsForManyTexts(t *testing.T) {
+	stops := NewStops([]string{"abc", strings.Repeat("x", 1000)}, false)
+	a, b := NewStream(stops), NewStream(stops)
+	if d := a.Push([]byte("1ab"), true); d.Text != "1" {
+		t.Errorf("first text: %+v", d)
+	}
+	if d := b.Push([]byte("c2"), true); d.Text != "c2" || d.Stopped {
+		t.Errorf("second text sees the first one: %+v", d)
+	}
+	if d := a.Push([]byte("c"), true); d.Text != "" || !d.Stopped || d.Stop != 0 {
+		t.Errorf("first text: %+v", d)
+	}
+	if d := NewStream(stops).Push([]byte("c3"), true); d.Text != "c3" {
+		t.Errorf("third text: %+v", d)
+	}
+	if n := testing.AllocsPerRun(10, func() { NewStream(stops) }); n > 4 {
+		t.Errorf("a text over known stops takes %v allocations", n)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -55,9 +56,17 @@ func (s *Serve) Read(path string) error {
 		return fmt.Errorf("--config: %w", err)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
-	if err := dec.Decode(s); err != nil && len(bytes.TrimSpace(data)) > 0 {
+	read := *s // a document that says nothing would clear what it is read into
+	switch err := dec.Decode(&read); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
 		return fmt.Errorf("--config %s: %s", path, yamlError(err, data))
 	}
+	if !errors.Is(dec.Decode(new(any)), io.EOF) {
+		return fmt.Errorf("--config %s: holds more than one document", path)
+	}
+	*s = read
 	return nil
 }
 
@@ -77,6 +86,9 @@ func yamlError(err error, data []byte) string {
 
 // ParseModels reads the --models flag: NAME or NAME=PATH, separated by commas.
 func ParseModels(flag []string) ([]Model, error) {
+	if len(flag) == 0 {
+		return nil, errors.New("--models: names no model; write NAME or NAME=PATH, separated by commas")
+	}
 	var models []Model
 	for _, item := range flag {
 		name, path, hasPath := strings.Cut(strings.TrimSpace(item), "=")
@@ -93,6 +105,19 @@ func ParseModels(flag []string) ([]Model, error) {
 		models = append(models, Model{Name: name, Path: path})
 	}
 	return models, nil
+}
+
+// Check reports a value that no server could have.
+func (s *Serve) Check() error {
+	switch {
+	case s.Listen == "":
+		return errors.New("listen: is empty; write an address such as 127.0.0.1:8080, or :8080 for every interface")
+	case s.MaxBodySize < 1:
+		return errors.New("max body size: must be at least 1 byte")
+	case s.Drain < 0:
+		return fmt.Errorf("drain timeout: %v is negative", time.Duration(s.Drain))
+	}
+	return nil
 }
 
 // Check reports a model named twice or not at all.

@@ -61,12 +61,16 @@ func TestFile(t *testing.T) {
 	if err != nil || !cmp.Equal(got, want) {
 		t.Fatalf("got %+v, %v; want %+v", got, err, want)
 	}
-	if err := new(Serve).Read(write("")); err != nil {
-		t.Errorf("an empty file: %v", err)
+	for _, nothing := range []string{"", "\n", "# a comment\n", "---\n", "{}\n"} {
+		got := want
+		if err := got.Read(write(nothing)); err != nil || !cmp.Equal(got, want) {
+			t.Errorf("a file that says nothing, %q: got %+v, %v; want %+v", nothing, got, err, want)
+		}
 	}
 	for text, says := range map[string]string{
 		"listen: x\nkv_memroy: 2GiB\n": "kv_memroy", "kv_memory: lots\n": "lots", "models: 3\n": "models", "drain_timeout: soon\n": "soon",
-		"models: [\n": "models: [",
+		"models: [\n":                     "models: [",
+		"device: cpu\n---\ndevice: ref\n": "more than one document",
 	} {
 		if err := new(Serve).Read(write(text)); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, want one line that says %q", text, err, says)
@@ -102,5 +106,21 @@ func TestReadKeys(t *testing.T) {
 	}
 	if _, err := ReadKeys(path); err == nil {
 		t.Error("a file without a key is accepted")
+	}
+}
+
+func TestServeCheck(t *testing.T) {
+	good := Serve{Listen: "127.0.0.1:0", MaxBodySize: 1 << 20, Drain: 0}
+	if err := good.Check(); err != nil {
+		t.Error(err)
+	}
+	for says, spoil := range map[string]func(*Serve){
+		"listen": func(s *Serve) { s.Listen = "" }, "max body size": func(s *Serve) { s.MaxBodySize = 0 },
+		"drain timeout": func(s *Serve) { s.Drain = -1 },
+	} {
+		bad := good
+		if spoil(&bad); bad.Check() == nil || !strings.Contains(bad.Check().Error(), says) {
+			t.Errorf("%+v: %v, want an error about %s", bad, bad.Check(), says)
+		}
 	}
 }

@@ -35,6 +35,8 @@ type model struct {
 	fuseUnk      bool
 	ignoreMerges bool // a piece that is a token is not merged
 	wholeBreaks  bool // a piece of line feeds that is a token is not merged
+	complete     bool // every byte has an id or is part of one
+	longest      int  // bytes of the longest token
 
 	cuts  *adjacency // nil where pieces must not be cut
 	cache pieceCache
@@ -57,19 +59,37 @@ func (m *model) finish() {
 			m.runeIDs[r] = id
 		}
 	}
-	complete := true
+	m.complete = true
 	for b := range m.fallbackIDs {
 		if m.byteLevel {
-			complete = complete && m.symbolIDs[b] >= 0
+			m.complete = m.complete && m.symbolIDs[b] >= 0
 		} else {
-			complete = complete && m.byteFallback && m.fallbackIDs[b] >= 0
+			m.complete = m.complete && m.byteFallback && m.fallbackIDs[b] >= 0
 		}
 	}
 	// A character without an id becomes the unknown token or nothing, and either ties its
 	// neighbours together: no cutting then.
-	if !complete {
+	if !m.complete {
 		m.cuts = nil
 	}
+	for token := range m.ids {
+		m.longest = max(m.longest, len(token))
+	}
+}
+
+// covered is how many bytes of a text, whatever pieces it is cut into, stand in tokens of at most
+// longest bytes; the others may be dropped or share an unknown token.
+func (m *model) covered(text string) int {
+	if m.complete {
+		return len(text)
+	}
+	n := 0
+	for i := 0; m.byteLevel && i < len(text); i++ {
+		if m.symbolIDs[text[i]] >= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // cutAbove is the length in bytes from which a byte-level piece is looked at for cuts.

@@ -18,6 +18,8 @@ type piece struct {
 // step is one pre-tokenizer: it hands on what it makes of a piece.
 type step interface {
 	apply(p piece, emit func(piece))
+	// keeps says that no byte of a piece is dropped, however it is written afterwards.
+	keeps() bool
 }
 
 // behavior says what becomes of a match when a text is split at matches.
@@ -103,6 +105,8 @@ func (st splitStep) apply(p piece, emit func(piece)) {
 	flush()
 }
 
+func (st splitStep) keeps() bool { return st.behavior != removed }
+
 // byteLevelStep writes each byte as one printable character. Where it is the last step the
 // pieces keep their bytes instead, and the model's vocabulary is in bytes.
 type byteLevelStep struct {
@@ -128,6 +132,8 @@ func (st byteLevelStep) apply(p piece, emit func(piece)) {
 	splitStep{matcher: st.split}.apply(p, one)
 }
 
+func (byteLevelStep) keeps() bool { return true }
+
 // fromByteCharsStep undoes byteLevelStep once the steps after it have split its characters.
 type fromByteCharsStep struct{}
 
@@ -138,12 +144,17 @@ func (fromByteCharsStep) apply(p piece, emit func(piece)) {
 	emit(p)
 }
 
+func (fromByteCharsStep) keeps() bool { return true }
+
 // metaspaceStep writes spaces as another character, usually U+2581, and cuts before it.
 type metaspaceStep struct {
 	replacement string
 	prepend     prependScheme
 	split       bool
 }
+
+// keeps: a space may become a character that no token has.
+func (metaspaceStep) keeps() bool { return false }
 
 type prependScheme int
 

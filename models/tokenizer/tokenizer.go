@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 )
 
@@ -10,6 +11,7 @@ type Tokenizer struct {
 	model      model
 	normalizer normalizer // nil for none
 	steps      []step     // pre-tokenizers
+	keeping    bool       // no step drops text: what is merged is at least as long as the text
 
 	added        []AddedToken
 	addedAt      map[int32]int // by id
@@ -35,6 +37,9 @@ type Options struct {
 	// Marks are ids of added tokens that are not special and yet give a prompt its structure
 	// (<think> and <tool_call> in most tokenizers): EncodeSegments treats them like special ones.
 	Marks map[int32]bool
+	// Limit, if not 0, is how many ids the caller can use: the result is nil when there are more.
+	// Work ends where that is certain, so a text far too long costs little more than its reading.
+	Limit int
 }
 
 // Segment is a part of a rendered prompt. Control says that control tokens (the special added
@@ -102,11 +107,38 @@ func (s spans) cover(start, end int) bool {
 	return lo < len(s) && s[lo].start <= start
 }
 
+// encoding is one text on its way to ids.
+type encoding struct {
+	*Tokenizer
+	Options
+	control spans // where special tokens may be, if not nil
+	out     []int32
+	full    bool // there are more than Limit ids; out is not all of them
+}
+
+// room says whether a text, in pieces, may fit what Limit leaves.
+func (e *encoding) room(text string) bool {
+	if e.Limit > 0 && (len(e.out) > e.Limit || len(text) > 0 && e.model.covered(text)/max(e.model.longest, 1) > e.Limit-len(e.out)) {
+		e.full = true
+	}
+	return !e.full
+}
+
+func (e *encoding) add(id int32) {
+	if e.room("") {
+		e.out = append(e.out, id)
+	}
+}
+
 // encode runs the pipeline over valid UTF-8. control, if not nil, is where special tokens may be.
 func (t *Tokenizer) encode(text string, o Options, control spans) []int32 {
-	out := make([]int32, 0, len(text)/3+8)
+	size := len(text)/3 + 8
+	if o.Limit > 0 {
+		size = min(size, o.Limit+8)
+	}
+	e := &encoding{Tokenizer: t, Options: o, control: control, out: make([]int32, 0, size)}
 	if o.AddSpecial {
-		out = append(out, t.prefix...)
+		e.out = append(e.out, t.prefix...)
 	}
 	var accept func(start, end, token int) bool
 	if control != nil {
@@ -114,15 +146,18 @@ func (t *Tokenizer) encode(text string, o Options, control spans) []int32 {
 	}
 	t.addedSplit(text, t.raw, o.NoControl, accept, func(start, end, token int) {
 		if token >= 0 {
-			out = append(out, t.added[token].ID)
+			e.add(t.added[token].ID)
 			return
 		}
-		out = t.encodePlain(out, text, start, end, o, control)
+		e.plain(text, start, end)
 	})
 	if o.AddSpecial {
-		out = append(out, t.suffix...)
+		e.out = append(e.out, t.suffix...)
 	}
-	return out
+	if !e.room("") {
+		return nil
+	}
+	return e.out
 }
 
 // onlyIn accepts control tokens where cover does, and all others anywhere.
@@ -133,27 +168,30 @@ func (t *Tokenizer) onlyIn(cover func(start, end int) bool, o Options) func(star
 	}
 }
 
-// encodePlain appends the ids of text[from:to], which holds no added token but normalised ones.
-func (t *Tokenizer) encodePlain(out []int32, text string, from, to int, o Options, control spans) []int32 {
-	part := text[from:to]
-	if t.normalizer != nil {
-		part = t.normalizer.normalize(part)
+// plain appends the ids of text[from:to], which holds no added token but normalised ones.
+func (e *encoding) plain(text string, from, to int) {
+	if e.full {
+		return
 	}
-	if t.normalized == nil {
-		return t.encodePieces(out, part, from == 0)
+	part := text[from:to]
+	if e.normalizer != nil {
+		part = e.normalizer.normalize(part)
+	}
+	if e.normalized == nil {
+		e.pieces(part, from == 0)
+		return
 	}
 	var accept func(start, end, token int) bool
-	if control != nil {
-		accept = t.onlyIn(t.normalizedCover(text[from:to], part, from, control), o)
+	if e.control != nil {
+		accept = e.onlyIn(e.normalizedCover(text[from:to], part, from, e.control), e.Options)
 	}
-	t.addedSplit(part, t.normalized, o.NoControl, accept, func(start, end, token int) {
+	e.addedSplit(part, e.normalized, e.NoControl, accept, func(start, end, token int) {
 		if token >= 0 {
-			out = append(out, t.added[token].ID)
+			e.add(e.added[token].ID)
 			return
 		}
-		out = t.encodePieces(out, part[start:end], from == 0 && start == 0)
+		e.pieces(part[start:end], from == 0 && start == 0)
 	})
-	return out
 }
 
 // normalizedCover returns control.cover for offsets into the normalised form of a text that
@@ -193,21 +231,25 @@ func (t *Tokenizer) normalizedCover(part, normalized string, from int, control s
 	}
 }
 
-// encodePieces cuts a text without added tokens and appends the ids of the pieces.
-func (t *Tokenizer) encodePieces(out []int32, text string, first bool) []int32 {
-	if text == "" {
-		return out
+// pieces cuts a text without added tokens and appends the ids of the pieces.
+func (e *encoding) pieces(text string, first bool) {
+	if text == "" || e.full || e.keeping && !e.room(text) {
+		return
 	}
 	var apply func(k int, p piece)
 	apply = func(k int, p piece) {
-		if k == len(t.steps) {
-			out = t.model.encode(out, p.text)
+		if e.full {
 			return
 		}
-		t.steps[k].apply(p, func(p piece) { apply(k+1, p) })
+		if k == len(e.steps) {
+			if e.room(p.text) {
+				e.out = e.model.encode(e.out, p.text)
+			}
+			return
+		}
+		e.steps[k].apply(p, func(p piece) { apply(k+1, p) })
 	}
 	apply(0, piece{text, first})
-	return out
 }
 
 // TokenBytes returns the bytes that a token adds in the middle of a text: of a byte-level token
@@ -305,6 +347,7 @@ func (t *Tokenizer) setToken(id int64, token string) error {
 func (t *Tokenizer) finish() {
 	t.model.cache = newPieceCache()
 	t.model.finish()
+	t.keeping = !slices.ContainsFunc(t.steps, func(s step) bool { return !s.keeps() })
 	t.addedAt = make(map[int32]int, len(t.added))
 	t.addedIDs = make(map[string]int32, len(t.added))
 	t.raw = newTrie()
