@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/x448/float16"
@@ -16,7 +18,7 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-var formats = []*Blocks{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K}
+var formats = []*Blocks{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS}
 
 // unpacked returns the rows of raw, and the values they stand for, each operation rounded to float32.
 func unpacked(b *Blocks, raw []byte) (kernels.Rows, []float32) {
@@ -57,8 +59,8 @@ func same(t *testing.T, what string, got, want []float32) {
 func TestBlocksEqualReference(t *testing.T) {
 	ref := testdata.Tensors(t, testdata.Shared(t, "golden/gguf/vectors/golden.safetensors"))
 	for _, b := range formats {
-		if b == Q5_0 || b == Q5_1 {
-			continue // testdata/q5.json has these
+		if slices.Contains(slices.Concat(slices.Collect(maps.Values(ownVectors))...), b) {
+			continue
 		}
 		_, got := unpacked(b, ref[b.Name+".raw"].Data)
 		same(t, b.Name, got, ref[b.Name+".expected"].Float32())
@@ -71,29 +73,34 @@ func TestBlocksEqualReference(t *testing.T) {
 	}
 }
 
-func TestQ5EqualsReference(t *testing.T) {
-	raw, err := os.ReadFile("testdata/q5.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ref map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &ref); err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range []*Blocks{Q5_0, Q5_1} {
-		var c struct {
-			Raw    string
-			Values []float32
-		}
-		if err := json.Unmarshal(ref[b.Name], &c); err != nil {
-			t.Fatal(err)
-		}
-		blocks, err := hex.DecodeString(c.Raw)
+// ownVectors are files of testdata with what types are in them.
+var ownVectors = map[string][]*Blocks{"q5.json": {Q5_0, Q5_1}, "blocks.json": {Q2_K, Q3_K, IQ4_NL, IQ4_XS}}
+
+func TestMoreBlocksEqualReference(t *testing.T) {
+	for name, list := range ownVectors {
+		raw, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, got := unpacked(b, blocks)
-		same(t, b.Name, got, c.Values)
+		var ref map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &ref); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range list {
+			var c struct {
+				Raw    string
+				Values []float32
+			}
+			if err := json.Unmarshal(ref[b.Name], &c); err != nil {
+				t.Fatal(err)
+			}
+			blocks, err := hex.DecodeString(c.Raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, got := unpacked(b, blocks)
+			same(t, b.Name, got, c.Values)
+		}
 	}
 }
 
