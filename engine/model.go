@@ -20,9 +20,10 @@ type model struct {
 	impl    models.Model
 	tok     vocabulary
 	chat    *chat.Template
-	chatErr error   // why chat is nil
-	ends    []int32 // sorted
-	vocab   int     // ids that exist; rows of the output layer beyond are padding
+	chatErr error    // why chat is nil
+	odd     []string // what the checkpoint says and contradicts
+	ends    []int32  // sorted
+	vocab   int      // ids that exist; rows of the output layer beyond are padding
 	layouts []kernels.CacheLayout
 	padded  int // rows of the output layer
 	// maxPosition is the context that the checkpoint states.

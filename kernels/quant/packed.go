@@ -27,3 +27,14 @@ func Packed(codes []uint8, bits int, src []byte) {
 		panic(fmt.Sprintf("quant: packed codes of %d bits", bits))
 	}
 }
+
+// Signed turns signed bytes into codes of 8 bits, code = value + 128.
+func Signed(codes, src []uint8) {
+	src = src[:len(codes)]
+	for ; len(codes) >= 8; codes, src = codes[8:], src[8:] {
+		store(codes, load(src)^0x8080808080808080)
+	}
+	for i := range codes {
+		codes[i] = src[i] ^ 0x80
+	}
+}

@@ -286,7 +286,7 @@ func TestGGUFHeadersAreChecked(t *testing.T) {
 		"dimension 2^63":   {broken(3, 1, 0, desc("t", []uint64{1 << 63}, 0, 0)), []string{"tensor t", "dimension"}},
 		"product wraps":    {broken(3, 1, 0, desc("t", []uint64{1 << 40, 1 << 40}, 0, 0)), []string{"tensor t"}},
 		"half a block":     {broken(3, 1, 0, desc("t", []uint64{48, 1}, 2, 0)), []string{"tensor t", "blocks"}},
-		"unsupported":      {broken(3, 1, 0, desc("t", []uint64{256, 1}, 10, 0)), []string{"tensor t", "Q2_K"}},
+		"unsupported":      {broken(3, 1, 0, desc("t", []uint64{256, 1}, 16, 0)), []string{"tensor t", "IQ2_XXS"}},
 		"unknown type":     {broken(3, 1, 0, desc("t", []uint64{32, 1}, 77, 0)), []string{"tensor t", "77"}},
 		"odd offset":       {broken(3, 1, 0, desc("t", []uint64{1}, 0, 4)), []string{"tensor t", "alignment"}},
 		"beyond the end":   {broken(3, 1, 0, desc("t", []uint64{1}, 0, 4096)), []string{"tensor t", "beyond"}},
