@@ -87,14 +87,13 @@ func awqBlock(codes []uint8, k, i, inputs, row, n int, words []byte, stride int)
 	}
 	turn(&block)
 	for j, x := range block {
-		c := row + j
-		switch {
-		case c < 0 || c >= n:
-		case inputs == 8:
-			store(codes[c*k+i:c*k+i+8], x)
-		default:
-			for b := range inputs {
-				codes[c*k+i+b] = uint8(x >> (8 * b))
+		if c := row + j; c < 0 || c >= n {
+			continue
+		} else if out := codes[c*k+i : c*k+i+inputs]; inputs == 8 {
+			store(out, x)
+		} else {
+			for b := range out {
+				out[b] = uint8(x >> (8 * b))
 			}
 		}
 	}
@@ -112,20 +111,27 @@ func awqOrder(word uint32) uint64 {
 
 // turn transposes 8 by 8 bytes: in blocks of 4, then of 2, then of 1.
 func turn(t *[8]uint64) {
-	swap := func(i, j int, shift uint, mask uint64) {
-		x := (t[i]>>shift ^ t[j]) & mask
-		t[j] ^= x
-		t[i] ^= x << shift
-	}
-	for i := range 4 {
-		swap(i, i+4, 32, 0x00000000ffffffff)
-	}
-	for _, i := range [4]int{0, 1, 4, 5} {
-		swap(i, i+2, 16, 0x0000ffff0000ffff)
-	}
-	for i := 0; i < 8; i += 2 {
-		swap(i, i+1, 8, 0x00ff00ff00ff00ff)
-	}
+	a, b, c, d := t[0], t[1], t[2], t[3]
+	e, f, g, h := t[4], t[5], t[6], t[7]
+	a, e = swap(a, e, 32, 0x00000000ffffffff)
+	b, f = swap(b, f, 32, 0x00000000ffffffff)
+	c, g = swap(c, g, 32, 0x00000000ffffffff)
+	d, h = swap(d, h, 32, 0x00000000ffffffff)
+	a, c = swap(a, c, 16, 0x0000ffff0000ffff)
+	b, d = swap(b, d, 16, 0x0000ffff0000ffff)
+	e, g = swap(e, g, 16, 0x0000ffff0000ffff)
+	f, h = swap(f, h, 16, 0x0000ffff0000ffff)
+	a, b = swap(a, b, 8, 0x00ff00ff00ff00ff)
+	c, d = swap(c, d, 8, 0x00ff00ff00ff00ff)
+	e, f = swap(e, f, 8, 0x00ff00ff00ff00ff)
+	g, h = swap(g, h, 8, 0x00ff00ff00ff00ff)
+	*t = [8]uint64{a, b, c, d, e, f, g, h}
+}
+
+// swap exchanges the upper of each two blocks of x with the lower of y.
+func swap(x, y uint64, shift uint, mask uint64) (uint64, uint64) {
+	z := (x>>shift ^ y) & mask
+	return x ^ z<<shift, y ^ z
 }
 
 // Code is the code of bits at a place of the word of that number of src.
