@@ -32,6 +32,7 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	if m.impl, err = registry.Load(c, d); err != nil {
 		return err
 	}
+	m.odd = c.Warnings()
 	shape := m.impl.Shape()
 	m.maxPosition, m.padded = shape.MaxPosition, shape.Vocab
 	m.vocab = min(shape.Vocab, tok.Size())

@@ -88,6 +88,9 @@ func (e *Engine) loadModels(ctx context.Context) error {
 			if err := e.options.loadModel(e.device, m); err != nil {
 				return fmt.Errorf("model %s: %w", m.name(), err)
 			}
+			for _, w := range m.odd {
+				e.log.Warn("the checkpoint contradicts itself", "model", m.name(), "what", w)
+			}
 			e.progress("loaded " + m.name())
 			return nil
 		})

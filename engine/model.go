@@ -24,6 +24,7 @@ type model struct {
 	marks   map[int32]bool // added tokens, not special, that give a chat its structure
 	ends    []int32        // sorted
 	vocab   int            // ids that exist; rows of the output layer beyond are padding
+	odd     []string       // what the checkpoint says and contradicts
 	layouts []kernels.CacheLayout
 	padded  int // rows of the output layer
 	// maxPosition is the context that the checkpoint states.

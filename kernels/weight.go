@@ -1,5 +1,7 @@
 package kernels
 
+import "fmt"
+
 // Matrix is a weight matrix w[N,K], N outputs by K inputs, in canonical form: what every
 // checkpoint format is turned into and every device packs from. It is read a few rows at a
 // time, straight from a mapped file, so that a matrix is never in memory twice.
@@ -20,6 +22,12 @@ type Matrix struct {
 
 	Bias []float32 // [N], or nil
 
+	// Perm, when not nil, is the order that the inputs are stored in: stored input k is
+	// multiplied with x[Perm[k]], so w[n,Perm[k]] above is made of code k and its group. Formats
+	// that quantise in order of activation have groups of inputs that are not neighbours. It
+	// holds each of 0 to K-1 once, and may not change.
+	Perm []int32
+
 	// Read fills dst with rows [row, row+n). It may be called from several goroutines at once,
 	// each with its own dst.
 	Read func(dst *Rows, row, n int) error
@@ -37,7 +45,25 @@ func (m Matrix) Groups() int {
 	return m.K / m.Group
 }
 
-// Rows are some rows of a Matrix. Slices are grown by Reset and reused.
+// CheckPerm says what is wrong with Perm.
+func (m Matrix) CheckPerm() error {
+	if m.Perm == nil {
+		return nil
+	}
+	if len(m.Perm) != m.K {
+		return fmt.Errorf("an order of %d inputs for %d", len(m.Perm), m.K)
+	}
+	seen := make([]bool, m.K)
+	for k, p := range m.Perm {
+		if p < 0 || int(p) >= m.K || seen[p] {
+			return fmt.Errorf("order of inputs: entry %d is %d, out of range or there twice", k, p)
+		}
+		seen[p] = true
+	}
+	return nil
+}
+
+// Rows are some rows of a Matrix, their inputs in stored order. Slices are grown by Reset and reused.
 type Rows struct {
 	Codes []uint8   // [n,K], one code a byte; Bits 4: 0..15, Bits 8: 0..255
 	Scale []float32 // [n,Groups]

@@ -34,6 +34,9 @@ func Matrices(parts []kernels.Matrix) error {
 		case m.Read == nil:
 			return fmt.Errorf("load: %s cannot be read", m.Name)
 		}
+		if err := m.CheckPerm(); err != nil {
+			return fmt.Errorf("load: %s: %w", m.Name, err)
+		}
 	}
 	return nil
 }

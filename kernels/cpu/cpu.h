@@ -28,6 +28,7 @@ typedef struct {
 	float z0;           // the zero point of OI_ZCONST, of the codes as stored
 	float post;         // power of two that takes stored scales to real ones
 	const float *bias;  // [n] or NULL
+	const int32_t *perm; // [K] input that is stored at k, or NULL: k itself
 } oi_part;
 
 // oi_qblock is 32 activations as int8: x = xs*q. fsum are the sums of x as quantised.
@@ -111,6 +112,7 @@ typedef struct {
 	oi_prep prep;
 	int32_t T, D, chunk_rows;
 	float eps;
+	const int32_t *perm; // preparation: of oi_part
 } oi_norm; // also plain preparation of x (w, dst NULL) and row copies
 
 typedef struct {

@@ -36,6 +36,9 @@
 //
 // # Activations
 //
+// A matrix whose inputs are stored in another order is multiplied with rows of x gathered in that order;
+// stacked parts that share one are multiplied together.
+//
 // By default rows of x are rounded to int8 in groups of 32, each with a float32 scale: largest
 // magnitude / 127. Float weights, and with Options.Exact all weights, are multiplied by float32 activations.
 //

@@ -48,10 +48,10 @@ func (d *device) prepared(x kernels.Tensor, w *weight) (q *C.oi_qblock, f *C.oi_
 		}
 		f = (*C.oi_fblock)(p)
 	}
-	if r := s.ready; r.is(x) && (!needQ || r.q) && (!needF || r.f) {
+	if r := s.ready; w.perm == nil && r.is(x) && (!needQ || r.q) && (!needF || r.f) {
 		return q, f, nil
 	}
-	if s.last.is(x) {
+	if w.perm == nil && s.last.is(x) {
 		for _, p := range s.last.prep {
 			*p = C.oi_prep{q: q, f: f, blocks: C.int32_t(blocks)}
 		}
@@ -61,7 +61,7 @@ func (d *device) prepared(x kernels.Tensor, w *weight) (q *C.oi_qblock, f *C.oi_
 	rows, redo := d.chunkRows(x.Rows, x.Cols)
 	a.x, a.x_stride = floats(x), C.int64_t(x.Stride)
 	a.T, a.D, a.chunk_rows = C.int32_t(x.Rows), C.int32_t(x.Cols), C.int32_t(rows)
-	a.prep = C.oi_prep{q: q, f: f, blocks: C.int32_t(blocks)}
+	a.prep, a.perm = C.oi_prep{q: q, f: f, blocks: C.int32_t(blocks)}, w.perm
 	d.push(d.variant.prep, unsafe.Pointer(a), chunks(x.Rows, rows), redo)
 	return q, f, nil
 }
@@ -107,6 +107,16 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 		d.fail(op, "dst %v shares memory with x %v", dst, x)
 		return
 	}
+	if w.runs == nil {
+		d.linearRun(op, dst, x, w, add)
+	}
+	for _, r := range w.runs {
+		d.linearRun(op, dst, x, r, add)
+	}
+}
+
+// linearRun multiplies with parts whose inputs are stored in one order.
+func (d *device) linearRun(op string, dst, x kernels.Tensor, w *weight, add bool) {
 	q, f, err := d.prepared(x, w)
 	if err != nil {
 		d.fail(op, "activations %v: %v", x, err)
@@ -133,8 +143,10 @@ func (d *device) linear(op string, dst, x kernels.Tensor, kw *kernels.Weight, ad
 	if tokenChunks == 1 {
 		c.stream, c.stream_step = w.first, C.int64_t(int64(panels)*w.bytes/int64(w.panels))
 	}
-	s.ready = rowsOf(x)
-	s.ready.q, s.ready.f = q != nil, f != nil
+	if w.perm == nil {
+		s.ready = rowsOf(x)
+		s.ready.q, s.ready.f = q != nil, f != nil
+	}
 }
 
 // cut chooses a chunk of a matrix product, panels and tokens, and says how many nanoseconds it takes

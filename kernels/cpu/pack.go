@@ -8,6 +8,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -27,6 +28,8 @@ type weight struct {
 	float  bool  // has a part of float weights
 	memory []byte
 	first  *C.char // the first panel
+	perm   *C.int32_t
+	runs   []*weight // of neighbouring parts with one order of inputs; nil: all have the same, perm
 }
 
 // plan is how one matrix will be packed.
@@ -141,8 +144,10 @@ func check(m kernels.Matrix) error {
 		return fmt.Errorf("bias of %d values for %d outputs", len(m.Bias), m.N)
 	case m.Read == nil:
 		return errors.New("no reader")
+	case m.Perm != nil && m.K > C.OI_SCRATCH_BYTES/4:
+		return fmt.Errorf("an order of %d inputs: at most %d are supported", m.K, C.OI_SCRATCH_BYTES/4)
 	}
-	return nil
+	return m.CheckPerm()
 }
 
 // Load implements kernels.Device. It reads a megabyte of rows at a time and thread, and releases
@@ -193,7 +198,7 @@ func (d *device) pack(parts []kernels.Matrix, narrow []bool) (*kernels.Weight, i
 		w.bytes += int64(panels) * p.panelBytes()
 		w.coded = w.coded || p.kind < C.OI_WF32
 		w.float = w.float || p.kind >= C.OI_WF32
-		head += int64(len(m.Bias)) * 4
+		head += int64(len(m.Bias)+len(m.Perm)) * 4
 		rows += m.N
 	}
 	head = (head + 63) &^ 63
@@ -233,6 +238,13 @@ func (d *device) pack(parts []kernels.Matrix, narrow []bool) (*kernels.Weight, i
 			c.bias = (*C.float)(unsafe.Pointer(&b[0]))
 			bias += int64(m.N) * 4
 		}
+		if m.Perm != nil {
+			order := unsafe.Slice((*int32)(unsafe.Pointer(&mem[bias])), m.K)
+			copy(order, m.Perm)
+			c.perm = (*C.int32_t)(unsafe.Pointer(&order[0]))
+			bias += int64(m.K) * 4
+		}
+		w.take(list, i, parts)
 		n := int64(panels) * p.panelBytes()
 		if err := d.packMatrix(m, p, mem[at:at+n]); err != nil {
 			return drop(i, err)
@@ -243,7 +255,24 @@ func (d *device) pack(parts []kernels.Matrix, narrow []bool) (*kernels.Weight, i
 		at += n
 		col += m.N
 	}
+	if len(w.runs) == 1 {
+		w.perm, w.runs = w.runs[0].perm, nil
+	}
 	return &kernels.Weight{Name: parts[0].Name, N: rows, K: parts[0].K, Bytes: int64(len(mem)), Impl: w}, 0, nil
+}
+
+// take adds part i of list to the last run, or to a new one when its inputs are stored in another order.
+func (w *weight) take(list []C.oi_part, i int, parts []kernels.Matrix) {
+	c := &list[i]
+	if i == 0 || !slices.Equal(parts[i].Perm, parts[i-1].Perm) {
+		w.runs = append(w.runs, &weight{parts: c, first: (*C.char)(unsafe.Pointer(c.data)), perm: c.perm})
+	}
+	r := w.runs[len(w.runs)-1]
+	r.n++
+	r.panels += int(c.panels)
+	r.bytes += int64(c.panels) * int64(c.panel_bytes)
+	r.coded = r.coded || c.kind < C.OI_WF32
+	r.float = r.float || c.kind >= C.OI_WF32
 }
 
 // packMatrix fills dst, in parallel.

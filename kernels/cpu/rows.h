@@ -62,8 +62,16 @@ VEC int chunk_end(int from, int rows, int T) { return from + rows < T ? from + r
 static void prep(const void *arg, int chunk, oi_thread *th) {
 	const oi_norm *a = arg;
 	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
-	for (int t = from; t < to; t++)
-		prepare(&a->prep, t, 0, a->x + t * a->x_stride, a->D, th);
+	for (int t = from; t < to; t++) {
+		const float *x = a->x + t * a->x_stride;
+		if (a->perm) {
+			float *stored = oi_scratch(th);
+			for (int k = 0; k < a->D; k++)
+				stored[k] = x[a->perm[k]];
+			x = stored;
+		}
+		prepare(&a->prep, t, 0, x, a->D, th);
+	}
 }
 
 // rms_scale is 1 / sqrt(mean(x^2) + eps).
@@ -182,7 +190,11 @@ static void embed(const void *arg, int chunk, oi_thread *th) {
 		int row = a->ids[t];
 		while (row >= p->n)
 			row -= p++->n;
-		embed_row(oi_out(th, a->dst + t * a->dst_stride, a->D * sizeof(float)), p, row, a->D);
+		float *out = oi_out(th, a->dst + t * a->dst_stride, a->D * sizeof(float));
+		float *stored = p->perm ? oi_scratch(th) : out;
+		embed_row(stored, p, row, a->D);
+		for (int k = 0; p->perm && k < a->D; k++)
+			out[p->perm[k]] = stored[k];
 	}
 }
 

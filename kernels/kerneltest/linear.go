@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,6 +20,7 @@ type encoding struct {
 	min   bool
 	typ   kernels.DType // of the values when bits is 0, else of the scales
 	bias  bool
+	perm  int // 0: inputs are stored in their order; else in one that the number says
 }
 
 func (e encoding) String() string {
@@ -30,6 +33,9 @@ func (e encoding) String() string {
 	}
 	if e.bias {
 		s += " bias"
+	}
+	if e.perm != 0 {
+		s += fmt.Sprint(" order ", e.perm)
 	}
 	return s
 }
@@ -67,6 +73,11 @@ func (h *harness) matrix(name string, N, K int, e encoding) made {
 	if e.bias {
 		m.Bias = h.rows(1, N)[0]
 	}
+	if e.perm != 0 {
+		for _, k := range rand.New(rand.NewPCG(uint64(e.perm), uint64(K))).Perm(K) {
+			m.Perm = append(m.Perm, int32(k))
+		}
+	}
 	var all kernels.Rows
 	all.Reset(m.Matrix, N)
 	for n := range N {
@@ -97,6 +108,12 @@ func (h *harness) matrix(name string, N, K int, e encoding) made {
 				row[k] = float64(all.Scale[g])*float64(code) + float64(all.Min[g])
 			} else {
 				row[k] = float64(all.Scale[g]) * (float64(code) - float64(all.Zero[g]))
+			}
+		}
+		if m.Perm != nil {
+			stored := slices.Clone(row)
+			for k, v := range stored {
+				row[m.Perm[k]] = v
 			}
 		}
 		m.want = append(m.want, row)
@@ -223,7 +240,19 @@ func linearCases() (cases []linearCase) {
 	one(100, 6, encoding{bits: 8, min: true, typ: kernels.F32})
 	// Group sizes beyond the usual.
 	one(768, 16, encoding{bits: 4, group: 256, typ: kernels.BF16})
+	// Inputs stored in order of activation.
+	one(96, 17, encoding{bits: 4, group: 32, typ: kernels.F16, perm: 1})
+	one(256, 24, encoding{bits: 4, group: 128, min: true, typ: kernels.BF16, bias: true, perm: 2})
+	one(80, 9, encoding{bits: 8, group: 16, typ: kernels.F32, perm: 3})
+	one(33, 5, encoding{typ: kernels.F32, perm: 4})
 	cases = append(cases,
+		linearCase{160, []linearPart{
+			{24, encoding{bits: 4, group: 32, typ: kernels.F16, perm: 1}},
+			{9, encoding{bits: 4, group: 32, typ: kernels.F16, perm: 1}},
+			{8, encoding{bits: 8, group: 32, typ: kernels.F16, perm: 2, bias: true}},
+			{13, encoding{bits: 4, group: 32, min: true, typ: kernels.F32}},
+			{5, encoding{typ: kernels.BF16, perm: 1}},
+		}},
 		linearCase{128, []linearPart{
 			{24, encoding{bits: 4, group: 32, typ: kernels.F16}},
 			{8, encoding{bits: 4, group: 32, typ: kernels.F16}},
@@ -427,6 +456,18 @@ func load(h *harness) {
 	}
 	if _, err := h.d.Load(); err == nil {
 		h.Fatal("load of nothing: no error")
+	}
+	for what, change := range map[string]func([]int32) []int32{
+		"too short":    func(p []int32) []int32 { return p[1:] },
+		"twice":        func(p []int32) []int32 { p[3] = p[5]; return p },
+		"beyond":       func(p []int32) []int32 { p[3] = 64; return p },
+		"out of range": func(p []int32) []int32 { p[3] = -1; return p },
+	} {
+		bad := h.matrix("shuffled", 8, 64, encoding{bits: 4, group: 32, typ: kernels.F16, perm: 1})
+		bad.Perm = change(slices.Clone(bad.Perm))
+		if _, err := h.d.Load(good.Matrix, bad.Matrix); err == nil || !strings.Contains(err.Error(), "shuffled") {
+			h.Fatalf("load with an order of inputs that is %s: %v", what, err)
+		}
 	}
 
 	// Several models may be loaded at once, and each matrix is released when it has been read.

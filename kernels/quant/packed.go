@@ -18,16 +18,23 @@ func Packed(codes []uint8, bits int, src []byte) {
 	case 4:
 		src = src[:(len(codes)+1)/2]
 		for ; len(codes) >= 8; codes, src = codes[8:], src[4:] {
-			x := uint64(binary.LittleEndian.Uint32(src))
-			x = (x | x<<16) & 0x0000ffff0000ffff
-			x = (x | x<<8) & 0x00ff00ff00ff00ff
-			x = (x | x<<4) & 0x0f0f0f0f0f0f0f0f
-			binary.LittleEndian.PutUint64(codes, x)
+			binary.LittleEndian.PutUint64(codes, nibbles8(binary.LittleEndian.Uint32(src)))
 		}
 		for i := range codes {
 			codes[i] = src[i/2] >> (4 * (i % 2)) & 15
 		}
 	default:
 		panic(fmt.Sprintf("quant: packed codes of %d bits", bits))
+	}
+}
+
+// Signed turns signed bytes into codes of 8 bits, code = value + 128.
+func Signed(codes, src []uint8) {
+	src = src[:len(codes)]
+	for ; len(codes) >= 8; codes, src = codes[8:], src[8:] {
+		store(codes, load(src)^0x8080808080808080)
+	}
+	for i := range codes {
+		codes[i] = src[i] ^ 0x80
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/x448/float16"
@@ -16,7 +18,7 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-var formats = []*Blocks{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K}
+var formats = []*Blocks{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS}
 
 // unpacked returns the rows of raw, and the values they stand for, each operation rounded to float32.
 func unpacked(b *Blocks, raw []byte) (kernels.Rows, []float32) {
@@ -57,8 +59,8 @@ func same(t *testing.T, what string, got, want []float32) {
 func TestBlocksEqualReference(t *testing.T) {
 	ref := testdata.Tensors(t, testdata.Shared(t, "golden/gguf/vectors/golden.safetensors"))
 	for _, b := range formats {
-		if b == Q5_0 || b == Q5_1 {
-			continue // testdata/q5.json has these
+		if slices.Contains(slices.Concat(slices.Collect(maps.Values(ownVectors))...), b) {
+			continue
 		}
 		_, got := unpacked(b, ref[b.Name+".raw"].Data)
 		same(t, b.Name, got, ref[b.Name+".expected"].Float32())
@@ -71,29 +73,34 @@ func TestBlocksEqualReference(t *testing.T) {
 	}
 }
 
-func TestQ5EqualsReference(t *testing.T) {
-	raw, err := os.ReadFile("testdata/q5.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ref map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &ref); err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range []*Blocks{Q5_0, Q5_1} {
-		var c struct {
-			Raw    string
-			Values []float32
-		}
-		if err := json.Unmarshal(ref[b.Name], &c); err != nil {
-			t.Fatal(err)
-		}
-		blocks, err := hex.DecodeString(c.Raw)
+// ownVectors are files of testdata with what types are in them.
+var ownVectors = map[string][]*Blocks{"q5.json": {Q5_0, Q5_1}, "blocks.json": {Q2_K, Q3_K, IQ4_NL, IQ4_XS}}
+
+func TestMoreBlocksEqualReference(t *testing.T) {
+	for name, list := range ownVectors {
+		raw, err := os.ReadFile("testdata/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, got := unpacked(b, blocks)
-		same(t, b.Name, got, c.Values)
+		var ref map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &ref); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range list {
+			var c struct {
+				Raw    string
+				Values []float32
+			}
+			if err := json.Unmarshal(ref[b.Name], &c); err != nil {
+				t.Fatal(err)
+			}
+			blocks, err := hex.DecodeString(c.Raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, got := unpacked(b, blocks)
+			same(t, b.Name, got, c.Values)
+		}
 	}
 }
 
@@ -198,6 +205,76 @@ func TestPackedOfOddLengths(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestColumns holds both layouts to one code at a time, for all outputs and for some.
+func TestColumns(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	order := [8]int{0, 2, 4, 6, 1, 3, 5, 7} // of the outputs of an AWQ word
+	for _, layout := range []string{"gptq4", "gptq8", "awq"} {
+		for _, shape := range [][2]int{{8, 8}, {72, 16}, {200, 40}, {12, 24}} {
+			k, n := shape[0], shape[1]
+			bits := 4
+			if layout == "gptq8" {
+				bits = 8
+			}
+			if layout == "gptq4" && k%8 != 0 {
+				continue
+			}
+			want := make([]uint8, n*k)
+			words := make([]uint32, n*k*bits/32)
+			for c := range n {
+				for i := range k {
+					code := uint8(rng.Uint32()) & (1<<bits - 1)
+					want[c*k+i] = code
+					if layout == "awq" {
+						words[i*(n/8)+c/8] |= uint32(code) << (4 * slices.Index(order[:], c%8))
+					} else {
+						per := 32 / bits
+						words[i/per*n+c] |= uint32(code) << (bits * (i % per))
+					}
+				}
+			}
+			var src []byte
+			for _, w := range words {
+				src = binary.LittleEndian.AppendUint32(src, w)
+			}
+			for _, part := range [][2]int{{0, n}, {0, 1}, {3, n - 3}, {5, 2}, {n - 1, 1}, {4, 0}} {
+				first, count := part[0], part[1]
+				got := make([]uint8, count*k)
+				if layout == "awq" {
+					AWQColumns(got, k, src, n/8, first, count)
+				} else {
+					Columns(got, k, bits, src, n, first, count)
+				}
+				if string(got) != string(want[first*k:(first+count)*k]) {
+					t.Errorf("%s [%d,%d]: outputs %d to %d differ", layout, n, k, first, first+count)
+				}
+			}
+			for c := range 8 {
+				if got := Code(src, c/8, AWQPlace(c), 4); layout == "awq" && got != want[c*k] {
+					t.Errorf("awq: code of output %d is %d, want %d", c, got, want[c*k])
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkColumns(bench *testing.B) {
+	const k, cols, n = 4096, 4096, 256
+	codes, src := make([]uint8, n*k), make([]byte, k*cols/2)
+	bench.Run("gptq", func(bench *testing.B) {
+		bench.SetBytes(n * k / 2)
+		for bench.Loop() {
+			Columns(codes, k, 4, src, cols, 512, n)
+		}
+	})
+	bench.Run("awq", func(bench *testing.B) {
+		bench.SetBytes(n * k / 2)
+		for bench.Loop() {
+			AWQColumns(codes, k, src, cols/8, 512, n)
+		}
+	})
 }
 
 func BenchmarkUnpack(bench *testing.B) {

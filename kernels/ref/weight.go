@@ -160,11 +160,24 @@ func (w weight) part(n int) *part {
 	return &w[i]
 }
 
-// row writes the K weights of output n of the whole weight to dst. They are float32 values: a
-// product is rounded before a minimum is added, as the formats' own readers do.
+// row writes the K weights of output n of the whole weight to dst.
 func (w weight) row(dst []float64, n int) {
 	p := w.part(n)
 	n -= p.first
+	if p.Perm == nil {
+		p.decode(dst, n)
+		return
+	}
+	stored := make([]float64, p.K)
+	p.decode(stored, n)
+	for k, v := range stored {
+		dst[p.Perm[k]] = v
+	}
+}
+
+// decode writes the K weights of output n in stored order to dst. They are float32 values: a
+// product is rounded before a minimum is added, as the formats' own readers do.
+func (p *part) decode(dst []float64, n int) {
 	switch {
 	case p.float != nil:
 		widen(dst, p.float[n*p.K:(n+1)*p.K])

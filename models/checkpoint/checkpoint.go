@@ -6,6 +6,11 @@
 // out (kernels/quant unpacks them). It does not own architectures: which tensors a model needs, of
 // what shape, and what config.json means are read by the packages beside it.
 //
+// A file a format: gguf.go; compressedtensors.go and ctweight.go; gptq.go; awq.go; autoround.go, which
+// has the layouts of the last two; modules.go is what these three say of modules, order.go activation order. Where
+// config.json and tensors contradict each other the checkpoint is refused, or, where the weights are not in doubt, a
+// warning says so (Warnings).
+//
 // Files are mapped, never read whole: a Matrix reads rows straight from the mapping. Nothing of a
 // file is believed: every length, offset, count and type is checked against the file's size when
 // it is opened, and a file that shrinks later is an error of the read, not a fault.

@@ -1,8 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
-	"encoding/binary"
 	"encoding/json/v2"
 	"fmt"
 	"maps"
@@ -11,21 +9,24 @@ import (
 	"time"
 
 	"github.com/dlclark/regexp2/v2"
-
-	"github.com/openinfer-go/openinfer/kernels"
-	"github.com/openinfer-go/openinfer/kernels/quant"
 )
 
-// packQuantized is compressed-tensors' format of that name with symmetric integers. A module has
+// compressedTensors are the formats of that library that quantise weights alone, to integers. A
+// module has
 //
-//	weight_packed  I32 [n, ceil(k/8)]  eight codes a word, lowest bits first, code = value + 8
-//	               (8 bits: I32 [n, ceil(k/4)], value + 128)
-//	weight_scale   float [n, k/group], [n, 1] or [n] with one scale a row, [1] with one in all
-//	weight_shape   I64 [2] holding n, k
+//	weight_packed      I32 [n, ceil(k/8)]  pack-quantized: eight codes a word, lowest bits first,
+//	                   code = value + 8 (8 bits: I32 [n, ceil(k/4)], value + 128)
+//	weight_shape       I64 [2] holding n, k, beside weight_packed
+//	weight             I8 [n, k]           naive-quantized and int-quantized: values
+//	weight_scale       float [n, k/group], [n, 1] or [n] with one scale a row, [1] with one in all
+//	weight_zero_point  asymmetric weights: I32 [ceil(n/8), k/group], packed as weights are, but along the
+//	                   outputs; or I8 of the scales' shape: values
+//	weight_g_idx       I32 [k], the group of each input: activation order
 //
 // config_groups say what bits and group size a module has, by targets: module names, "re:" and a
 // pattern that is matched from the start of the name, or the class of the module.
-type packQuantized struct {
+// Reading weights is ctweight.go's.
+type compressedTensors struct {
 	groups []ctGroup
 	ignore []target
 }
@@ -33,9 +34,12 @@ type packQuantized struct {
 type ctGroup struct {
 	name    string
 	targets []target
+	format  string
 	bits    int
 	group   int  // inputs of a scale; 0: all of the row
 	onlyOne bool // one scale in all
+	asym    bool
+	order   bool // groups by weight_g_idx
 }
 
 // ctConfig is quantization_config as compressed-tensors writes it.
@@ -69,16 +73,27 @@ type ctWeights struct {
 
 const packFormat = "pack-quantized"
 
+// ctFormats are those that are read. int-quantized differs from naive-quantized in name alone, as
+// activations stay float in both.
+var ctFormats = []string{packFormat, "naive-quantized", "int-quantized"}
+
+func checkCTFormat(format string) error {
+	if !slices.Contains(ctFormats, format) {
+		return fmt.Errorf("format: %q is not supported (%s are)", format, strings.Join(ctFormats, ", "))
+	}
+	return nil
+}
+
 // parseCompressedTensors reads the config and refuses by name what it does not know how to read.
 func parseCompressedTensors(raw []byte) (quantFormat, error) {
 	var cfg ctConfig
 	if err := json.Unmarshal(raw, &cfg); err != nil {
 		return nil, err
 	}
-	q := &packQuantized{}
+	q := &compressedTensors{}
 	// mixed-precision leaves the format to the groups.
-	if cfg.Format != packFormat && cfg.Format != "mixed-precision" {
-		return nil, fmt.Errorf("format: %q is not supported (%s is)", cfg.Format, packFormat)
+	if err := checkCTFormat(cfg.Format); err != nil && cfg.Format != "mixed-precision" {
+		return nil, err
 	}
 	if cfg.KVCache != nil {
 		return nil, fmt.Errorf("kv_cache_scheme: a quantised KV cache in the checkpoint is not supported")
@@ -109,19 +124,19 @@ func parseCompressedTensors(raw []byte) (quantFormat, error) {
 
 func (c ctGroupConfig) parse(outer string) (ctGroup, error) {
 	var g ctGroup
-	format := outer
+	g.format = outer
 	if c.Format != nil {
-		format = *c.Format
+		g.format = *c.Format
 	}
-	if format != packFormat {
-		return g, fmt.Errorf("format: %q is not supported (%s is)", format, packFormat)
+	if err := checkCTFormat(g.format); err != nil {
+		return g, err
 	}
 	if c.Inputs != nil || c.Outputs != nil {
 		name := "input_activations"
 		if c.Inputs == nil {
 			name = "output_activations"
 		}
-		return g, fmt.Errorf("%s: quantised activations are not supported, only weights (W4A16)", name)
+		return g, fmt.Errorf("%s: quantised activations are not supported, only weights (W4A16, W8A16)", name)
 	}
 	w := c.Weights
 	if w == nil {
@@ -139,16 +154,19 @@ func (c ctGroupConfig) parse(outer string) (ctGroup, error) {
 		return g, fmt.Errorf("weights.num_bits: %d-bit weights are not supported, only 4 and 8", w.Bits)
 	case w.Type != nil && *w.Type != "int":
 		return g, fmt.Errorf("weights.type: %q is not supported (int is)", *w.Type)
-	case w.Symmetric != nil && !*w.Symmetric:
-		return g, fmt.Errorf("weights.symmetric: asymmetric weights are not supported yet")
 	case w.Dynamic != nil && w.Dynamic != false:
 		return g, fmt.Errorf("weights.dynamic: %v is not supported", w.Dynamic)
 	case w.Block != nil:
 		return g, fmt.Errorf("weights.block_structure: %v is not supported", w.Block)
-	// With "weight" (once "static") columns were quantised in another order but lie, and
+	}
+	switch w.Order {
+	// With "weight" (or "static") columns were quantised in another order but lie, and
 	// share scales, in their own: nothing is left of it in the checkpoint.
-	case w.Order != nil && w.Order != false && w.Order != "weight" && w.Order != "static":
-		return g, fmt.Errorf("weights.actorder: %v is not supported yet", w.Order)
+	case nil, false, "weight", "static":
+	case true, "group", "dynamic":
+		g.order = true
+	default:
+		return g, fmt.Errorf("weights.actorder: %v is not supported (group and weight are)", w.Order)
 	}
 	switch strategy {
 	case "group":
@@ -162,7 +180,10 @@ func (c ctGroupConfig) parse(outer string) (ctGroup, error) {
 	default:
 		return g, fmt.Errorf("weights.strategy: %q is not supported (group, channel and tensor are)", strategy)
 	}
-	g.bits = w.Bits
+	if g.order && strategy != "group" {
+		return g, fmt.Errorf("weights.actorder: %v needs strategy group, not %s", w.Order, strategy)
+	}
+	g.bits, g.asym = w.Bits, w.Symmetric != nil && !*w.Symmetric
 	var err error
 	if g.targets, err = parseTargets(c.Targets); err != nil {
 		return g, fmt.Errorf("targets: %w", err)
@@ -239,7 +260,7 @@ func match(targets []target, module string) (int, error) {
 }
 
 // group finds the group of a module: the one whose target fits best.
-func (q *packQuantized) group(module string) (ctGroup, error) {
+func (q *compressedTensors) group(module string) (ctGroup, error) {
 	ignored, err := match(q.ignore, module)
 	if err != nil {
 		return ctGroup{}, fmt.Errorf("quantization_config.ignore: %w", err)
@@ -262,97 +283,4 @@ func (q *packQuantized) group(module string) (ctGroup, error) {
 		return ctGroup{}, fmt.Errorf("no target of quantization_config.config_groups fits %s", module)
 	}
 	return found, nil
-}
-
-func (q *packQuantized) has(c *Checkpoint, module string) bool {
-	return c.tensors[module+".weight_packed"] != nil
-}
-
-func (q *packQuantized) missing(module string) string {
-	return fmt.Sprintf("%s.weight_packed (or %s.weight)", module, module)
-}
-
-func (q *packQuantized) weight(c *Checkpoint, module string, n, k int) (weight, error) {
-	packed := c.tensors[module+".weight_packed"]
-	g, err := q.group(module)
-	if err != nil {
-		return weight{}, packed.errorf("%w", err)
-	}
-	for suffix, why := range map[string]string{
-		".weight_zero_point": "asymmetric weights are not supported yet, and the config says symmetric",
-		".weight_g_idx":      "activation order is not supported yet",
-	} {
-		if t := c.tensors[module+suffix]; t != nil {
-			return weight{}, t.errorf("%s", why)
-		}
-	}
-	perWord := 32 / g.bits
-	words := (k + perWord - 1) / perWord
-	if packed.kind.name != "I32" || !packed.is(n, words) {
-		return weight{}, packed.errorf("should be I32 [%d %d], which holds %d x %d codes of %d bits", n, words, n, k, g.bits)
-	}
-	group := g.group
-	if group == 0 {
-		group = k
-	}
-	if k%group != 0 {
-		return weight{}, packed.errorf("%d inputs are not whole groups of config_groups.%s.weights.group_size %d", k, g.name, group)
-	}
-	groups := k / group
-	scale, shape := c.tensors[module+".weight_scale"], c.tensors[module+".weight_shape"]
-	switch {
-	case scale == nil || shape == nil:
-		missing := module + ".weight_scale"
-		if scale != nil {
-			missing = module + ".weight_shape"
-		}
-		return weight{}, fmt.Errorf("%s: tensor %s is missing, which %s needs", c.path, missing, packed.name)
-	case !scale.kind.float:
-		return weight{}, scale.errorf("should be F32, F16 or BF16")
-	case g.onlyOne && !scale.is(1) && !scale.is():
-		return weight{}, scale.errorf("should have the shape [1]")
-	case !g.onlyOne && !scale.is(n, groups) && (groups > 1 || !scale.is(n)):
-		return weight{}, scale.errorf("should have the shape [%d %d]", n, groups)
-	case shape.kind.name != "I64" || !shape.is(2):
-		return weight{}, shape.errorf("should be I64 [2]")
-	}
-	var rows, cols uint64
-	err = c.reading(func() error {
-		rows, cols = binary.LittleEndian.Uint64(shape.data), binary.LittleEndian.Uint64(shape.data[8:])
-		return nil
-	}, shape.file)
-	if err != nil {
-		return weight{}, err
-	}
-	if rows != uint64(n) || cols != uint64(k) {
-		return weight{}, shape.errorf("holds %d, %d, but %s should be %d x %d", rows, cols, packed.name, n, k)
-	}
-	w := weight{
-		tensors: []*tensor{packed, scale, shape},
-		Matrix:  kernels.Matrix{Name: packed.name, N: n, K: k, Bits: g.bits, Group: group, ScaleType: scale.kind.dtype},
-	}
-	zero := bytes.Repeat([]byte{1 << (g.bits - 1)}, max(groups, 1))
-	w.fill = func(dst *kernels.Rows, at, row, n int) {
-		if k%perWord == 0 {
-			quant.Packed(dst.Codes[at*k:(at+n)*k], g.bits, packed.data[row*words*4:(row+n)*words*4])
-		} else {
-			for i := range n { // a row's last word has codes of no input
-				quant.Packed(dst.Codes[(at+i)*k:(at+i+1)*k], g.bits, packed.data[(row+i)*words*4:(row+i+1)*words*4])
-			}
-		}
-		scales := dst.Scale[at*groups : (at+n)*groups]
-		if g.onlyOne && len(scales) > 0 {
-			quant.Floats(scales[:1], scale.kind.dtype, scale.data)
-			for i := range scales {
-				scales[i] = scales[0]
-			}
-		} else {
-			size := groups * scale.kind.size
-			quant.Floats(scales, scale.kind.dtype, scale.data[row*size:(row+n)*size])
-		}
-		for i := range n {
-			copy(dst.Zero[(at+i)*groups:], zero)
-		}
-	}
-	return w, nil
 }

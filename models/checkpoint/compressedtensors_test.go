@@ -186,8 +186,10 @@ func TestUnreadableQuantisationIsRefused(t *testing.T) {
 		tensors []storedTensor
 		want    []string
 	}{
-		"asymmetric":       {ctJSON("", `["Linear"]`, edit("true", "false")), layer, []string{"config_groups.group_0.weights.symmetric"}},
-		"activation order": {ctJSON("", `["Linear"]`, edit(`"type"`, `"actorder":"group","type"`)), layer, []string{"actorder"}},
+		"no zero points":   {ctJSON("", `["Linear"]`, edit("true", "false")), layer, []string{"a.weight_zero_point", "missing"}},
+		"no group index":   {ctJSON("", `["Linear"]`, edit(`"type"`, `"actorder":"group","type"`)), layer, []string{"a.weight_g_idx", "missing"}},
+		"unknown order":    {ctJSON("", `["Linear"]`, edit(`"type"`, `"actorder":"random","type"`)), layer, []string{"actorder", "random"}},
+		"activations":      {[]byte(strings.Replace(string(ctJSON("", `["Linear"]`, good)), `"targets"`, `"input_activations":{"num_bits":8},"targets"`, 1)), layer, []string{"group_0", "input_activations"}},
 		"float weights":    {ctJSON("", `["Linear"]`, edit(`"int"`, `"float"`)), layer, []string{"weights.type", "float"}},
 		"2 bits":           {ctJSON("", `["Linear"]`, edit(":4", ":2")), layer, []string{"num_bits", "2-bit"}},
 		"block strategy":   {ctJSON("", `["Linear"]`, edit(`"group"`, `"block"`)), layer, []string{"strategy", "block"}},

@@ -74,29 +74,102 @@ func (c *Checkpoint) readConfig() error {
 		if len(p.raw) == 0 || string(p.raw) == "null" {
 			continue
 		}
-		if c.config.quant, err = parseQuantisation(p.raw); err != nil {
+		raw, err := c.mergeQuantisation(p.raw)
+		if err != nil {
+			return err
+		}
+		if c.config.quant, err = parseQuantisation(raw); err != nil {
 			return fmt.Errorf("%s: %s.%w", c.folder.path(name), p.key, err)
 		}
-		break
+		return nil
+	}
+	return c.readOwnQuantisation()
+}
+
+// GPTQ's and AWQ's exporters write a file of their own, and did so before config.json told of quantisation.
+const (
+	gptqFile = "quantize_config.json"
+	awqFile  = "quant_config.json"
+)
+
+// mergeQuantisation adds to GPTQ's config what only the exporter's own file says. Where both say
+// something of the tensors they must agree.
+func (c *Checkpoint) mergeQuantisation(raw jsontext.Value) (jsontext.Value, error) {
+	if m, err := quantMethod(raw); err != nil || m != "gptq" {
+		return raw, nil // parseQuantisation says what is wrong
+	}
+	var ours, theirs map[string]jsontext.Value
+	if err := c.optionalJSON(gptqFile, &theirs); err != nil || theirs == nil {
+		return raw, err
+	}
+	if err := json.Unmarshal(raw, &ours); err != nil {
+		return raw, nil
+	}
+	for _, key := range []string{"bits", "group_size", "sym", "desc_act", "checkpoint_format", "format", "pack_dtype", "is_marlin_format", "dynamic"} {
+		a, b := ours[key], theirs[key]
+		if len(b) == 0 || string(b) == "null" {
+			continue
+		}
+		if len(a) == 0 || string(a) == "null" {
+			ours[key] = b
+			continue
+		}
+		a, b = a.Clone(), b.Clone()
+		if a.Canonicalize() != nil || b.Canonicalize() != nil || string(a) != string(b) {
+			return nil, fmt.Errorf("%s: %s is %.80s, but config.json says %.80s", c.folder.path(gptqFile), key, b, a)
+		}
+	}
+	return json.Marshal(ours)
+}
+
+// readOwnQuantisation reads the exporters' own files when config.json does not say that weights are quantised.
+func (c *Checkpoint) readOwnQuantisation() error {
+	for name, parse := range map[string]func([]byte) (quantFormat, error){gptqFile: parseGPTQ, awqFile: parseAWQ} {
+		var raw jsontext.Value
+		err := c.optionalJSON(name, &raw)
+		if err != nil {
+			return err
+		}
+		if raw == nil {
+			continue
+		}
+		if c.config.quant != nil {
+			return fmt.Errorf("%s: %s is there, too", c.folder.path(gptqFile), awqFile)
+		}
+		if c.config.quant, err = parse(raw); err != nil {
+			return fmt.Errorf("%s: %w", c.folder.path(name), err)
+		}
 	}
 	return nil
 }
 
-// parseQuantisation chooses the format by quant_method.
-func parseQuantisation(raw jsontext.Value) (quantFormat, error) {
+func quantMethod(raw jsontext.Value) (string, error) {
 	var method struct {
 		Method string `json:"quant_method"`
 	}
 	if err := json.Unmarshal(raw, &method); err != nil {
-		return nil, fmt.Errorf("quant_method: %w", err)
+		return "", fmt.Errorf("quant_method: %w", err)
 	}
-	switch method.Method {
+	return method.Method, nil
+}
+
+// parseQuantisation chooses the format by quant_method.
+func parseQuantisation(raw jsontext.Value) (quantFormat, error) {
+	method, err := quantMethod(raw)
+	if err != nil {
+		return nil, err
+	}
+	switch method {
 	case "compressed-tensors":
 		return parseCompressedTensors(raw)
-	case "gptq", "awq", "auto-round":
-		return nil, fmt.Errorf("quant_method: %s is not supported yet (compressed-tensors is)", method.Method)
+	case "gptq":
+		return parseGPTQ(raw)
+	case "awq":
+		return parseAWQ(raw)
+	case "auto-round", "intel/auto-round":
+		return parseAutoRound(method, raw)
 	}
-	return nil, fmt.Errorf("quant_method: %q is not supported (compressed-tensors is)", method.Method)
+	return nil, fmt.Errorf("quant_method: %q is not supported (compressed-tensors, gptq, awq and auto-round are)", method)
 }
 
 // optionalJSON reads a JSON file into v, if there is one.

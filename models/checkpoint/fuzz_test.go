@@ -37,6 +37,24 @@ func smallSafetensors(testing.TB) []byte {
 	return safetensorsFile(append(layer, f32Tensor("n.weight", 1, 2), storedTensor{"w.weight", "BF16", []int{2, 2}, make([]byte, 8)})...)
 }
 
+// quantisedSeeds are a config.json and a model.safetensors of each format.
+func quantisedSeeds() (list [][2][]byte) {
+	r := rand.New(rand.NewPCG(5, 6))
+	add := func(config []byte, tensors []storedTensor) {
+		list = append(list, [2][]byte{config, safetensorsFile(tensors...)})
+	}
+	l := newCTLayer(r, 4, 16, 4, 8, "group", true)
+	add(l.config(packFormat, asymmetric+ordered), l.stored(true, "packed", true))
+	add(l.config("naive-quantized", asymmetric+ordered), l.stored(false, "I8", true))
+	one := newCTLayer(r, 2, 8, 8, 8, "tensor", false)
+	add(one.config(packFormat, asymmetric), one.stored(true, "I8", false))
+	c := newColumnLayer(r, 8, 32, 4, 16, true)
+	add(quantJSON(`"quant_method":"gptq","bits":4,"group_size":16,"desc_act":true,"dynamic":{"-:b":{},"+:a":{"sym":false}}`), c.tensors("a", "gptq", 1))
+	add(quantJSON(`"quant_method":"auto-round","bits":4,"group_size":16,"sym":true,"extra_config":{"a":{"bits":4}}`), c.constant(8).tensors("a", "gptq", 1))
+	add(quantJSON(`"quant_method":"awq","bits":4,"group_size":16,"version":"gemm","modules_to_not_convert":["b"]`), c.tensors("a", "awq", 0))
+	return list
+}
+
 // smallConfig fits smallSafetensors.
 func smallConfig() string {
 	return string(ctJSON(`"ignore":["re:w"],`, `["Linear"]`, weightsJSON(4, "group", 8)))
@@ -73,17 +91,26 @@ func readAll(files map[string][]byte) {
 		case 2:
 			i := strings.LastIndexByte(t.name, '.')
 			n, k := t.shape[0], t.shape[1]
-			if strings.HasSuffix(t.name, ".weight_packed") {
-				k *= 8
+			shapes := [][2]int{{n, k}}
+			switch t.name[max(i, 0):] {
+			case ".weight_packed":
+				shapes = [][2]int{{n, 8 * k}, {n, 4 * k}}
+			case ".qweight":
+				shapes = [][2]int{{k, 8 * n}, {k, 4 * n}, {8 * k, n}}
 			}
-			m, err := c.Matrix(t.name[:max(i, 0)], n, k, WithOptionalBias(), Unpermute(2))
-			if err == nil {
-				_ = m.Read(&rows, 0, m.N)
-				_ = m.Read(&rows, m.N-1, 2)
+			for _, s := range shapes {
+				m, err := c.Matrix(t.name[:max(i, 0)], s[0], s[1], WithOptionalBias(), Unpermute(2))
+				if err == nil {
+					_ = m.CheckPerm()
+					_ = m.Read(&rows, 0, m.N)
+					_ = m.Read(&rows, m.N-1, 1)
+					_ = m.Read(&rows, m.N-1, 2)
+				}
 			}
 		}
 	}
 	_ = c.Finish()
+	_ = c.Warnings()
 }
 
 // bounded fails when read allocates more than a fixed multiple of the size of its input.
@@ -113,6 +140,22 @@ func FuzzGGUF(f *testing.F) {
 	})
 }
 
+func FuzzQuantised(f *testing.F) {
+	for _, seed := range quantisedSeeds() {
+		f.Add(string(seed[0]), seed[1])
+	}
+	f.Fuzz(func(t *testing.T, config string, b []byte) {
+		bounded(t, len(config)+len(b), func() {
+			files := map[string][]byte{"config.json": []byte(config), "model.safetensors": b}
+			readAll(files)
+			// The exporters' own files have the same members.
+			files["config.json"] = []byte(plainConfig)
+			files[gptqFile], files[awqFile] = []byte(config), []byte(config)
+			readAll(files)
+		})
+	})
+}
+
 func FuzzConfig(f *testing.F) {
 	f.Add(smallConfig(), smallTokenizer, `{"weight_map":{"a.weight":"x.safetensors"}}`)
 	tensors := smallSafetensors(f)
@@ -131,37 +174,64 @@ func FuzzConfig(f *testing.F) {
 // TestCutAndChangedFiles runs inputs of the kind that the committed corpus has: a small good file, cut and
 // changed in places. With OPENINFER_WRITE_CORPUS=1 it writes the corpus: the first of them.
 func TestCutAndChangedFiles(t *testing.T) {
-	write := os.Getenv("OPENINFER_WRITE_CORPUS") == "1"
-	for name, make := range map[string]func(testing.TB) []byte{"FuzzSafetensors": smallSafetensors, "FuzzGGUF": smallGGUF} {
-		good := make(t)
+	type input struct {
+		fuzz, config string
+		file         []byte
+	}
+	inputs := []input{{"FuzzSafetensors", smallConfig(), smallSafetensors(t)}, {"FuzzGGUF", "", smallGGUF(t)}}
+	for _, seed := range quantisedSeeds() {
+		inputs = append(inputs, input{"FuzzQuantised", string(seed[0]), seed[1]})
+	}
+	for n, in := range inputs {
 		r := rand.New(rand.NewPCG(11, 13))
 		for i := range 600 {
-			b := append([]byte{}, good...)
-			if i%4 == 0 {
-				b = b[:r.IntN(len(b))]
+			b := change(r, in.file, i%4 == 0)
+			config := in.config
+			if in.fuzz == "FuzzQuantised" && i%3 == 0 {
+				config, b = string(change(r, []byte(in.config), false)), in.file
 			}
-			for range r.IntN(4) {
-				if len(b) > 0 {
-					// Small values, bits and all ones: what counts and lengths go wrong with.
-					at := r.IntN(len(b))
-					b[at] = []byte{0, 1, 0x7f, 0x80, 0xff, b[at] ^ 1, b[at] + 1, byte(r.Uint32())}[r.IntN(8)]
-				}
-			}
-			if write && i < 12 {
-				dir := filepath.Join("testdata", "fuzz", name)
-				text := fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", b)
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("changed-%02d", i)), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+			if os.Getenv("OPENINFER_WRITE_CORPUS") == "1" {
+				writeCorpus(t, in.fuzz, config, b, n, i)
 			}
 			files := map[string][]byte{"m.gguf": b}
-			if name == "FuzzSafetensors" {
-				files = map[string][]byte{"config.json": []byte(smallConfig()), "model.safetensors": b}
+			if in.fuzz != "FuzzGGUF" {
+				files = map[string][]byte{"config.json": []byte(config), "model.safetensors": b}
 			}
-			bounded(t, len(b), func() { readAll(files) })
+			bounded(t, len(b)+len(config), func() { readAll(files) })
 		}
+	}
+}
+
+// change cuts b or changes some of its bytes.
+func change(r *rand.Rand, b []byte, cut bool) []byte {
+	b = append([]byte{}, b...)
+	if cut {
+		b = b[:r.IntN(len(b))]
+	}
+	for range r.IntN(4) {
+		if len(b) > 0 {
+			// Small values, bits and all ones: what counts and lengths go wrong with.
+			at := r.IntN(len(b))
+			b[at] = []byte{0, 1, 0x7f, 0x80, 0xff, b[at] ^ 1, b[at] + 1, byte(r.Uint32())}[r.IntN(8)]
+		}
+	}
+	return b
+}
+
+// writeCorpus commits the first inputs of a kind.
+func writeCorpus(t *testing.T, fuzz, config string, b []byte, n, i int) {
+	name, text := fmt.Sprintf("changed-%02d", i), fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", b)
+	if i >= 12 {
+		return
+	}
+	if fuzz == "FuzzQuantised" {
+		name, text = fmt.Sprintf("changed-%d-%02d", n, i), fmt.Sprintf("go test fuzz v1\nstring(%q)\n[]byte(%q)\n", config, b)
+	}
+	dir := filepath.Join("testdata", "fuzz", fuzz)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

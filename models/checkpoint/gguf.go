@@ -19,10 +19,11 @@ import (
 var ggufTypes = map[uint32]storage{
 	0: storageF32, 1: storageF16, 30: storageBF16,
 	2: blockStorage(quant.Q4_0), 3: blockStorage(quant.Q4_1), 6: blockStorage(quant.Q5_0), 7: blockStorage(quant.Q5_1),
-	8: blockStorage(quant.Q8_0), 12: blockStorage(quant.Q4_K), 13: blockStorage(quant.Q5_K), 14: blockStorage(quant.Q6_K),
+	8: blockStorage(quant.Q8_0), 10: blockStorage(quant.Q2_K), 11: blockStorage(quant.Q3_K), 12: blockStorage(quant.Q4_K), 13: blockStorage(quant.Q5_K), 14: blockStorage(quant.Q6_K),
+	20: blockStorage(quant.IQ4_NL), 23: blockStorage(quant.IQ4_XS),
 
-	9: {name: "Q8_1"}, 10: {name: "Q2_K"}, 11: {name: "Q3_K"}, 15: {name: "Q8_K"}, 16: {name: "IQ2_XXS"}, 17: {name: "IQ2_XS"},
-	18: {name: "IQ3_XXS"}, 19: {name: "IQ1_S"}, 20: {name: "IQ4_NL"}, 21: {name: "IQ3_S"}, 22: {name: "IQ2_S"}, 23: {name: "IQ4_XS"},
+	9: {name: "Q8_1"}, 15: {name: "Q8_K"}, 16: {name: "IQ2_XXS"}, 17: {name: "IQ2_XS"},
+	18: {name: "IQ3_XXS"}, 19: {name: "IQ1_S"}, 21: {name: "IQ3_S"}, 22: {name: "IQ2_S"},
 	24: {name: "I8"}, 25: {name: "I16"}, 26: {name: "I32"}, 27: {name: "I64"}, 28: {name: "F64"}, 29: {name: "IQ1_M"},
 	34: {name: "TQ1_0"}, 35: {name: "TQ2_0"}, 39: {name: "MXFP4"},
 }

@@ -3,8 +3,11 @@ package checkpoint
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -286,7 +289,7 @@ func TestGGUFHeadersAreChecked(t *testing.T) {
 		"dimension 2^63":   {broken(3, 1, 0, desc("t", []uint64{1 << 63}, 0, 0)), []string{"tensor t", "dimension"}},
 		"product wraps":    {broken(3, 1, 0, desc("t", []uint64{1 << 40, 1 << 40}, 0, 0)), []string{"tensor t"}},
 		"half a block":     {broken(3, 1, 0, desc("t", []uint64{48, 1}, 2, 0)), []string{"tensor t", "blocks"}},
-		"unsupported":      {broken(3, 1, 0, desc("t", []uint64{256, 1}, 10, 0)), []string{"tensor t", "Q2_K"}},
+		"unsupported":      {broken(3, 1, 0, desc("t", []uint64{256, 1}, 16, 0)), []string{"tensor t", "IQ2_XXS"}},
 		"unknown type":     {broken(3, 1, 0, desc("t", []uint64{32, 1}, 77, 0)), []string{"tensor t", "77"}},
 		"odd offset":       {broken(3, 1, 0, desc("t", []uint64{1}, 0, 4)), []string{"tensor t", "alignment"}},
 		"beyond the end":   {broken(3, 1, 0, desc("t", []uint64{1}, 0, 4096)), []string{"tensor t", "beyond"}},
@@ -349,5 +352,41 @@ func TestScaleTypesOfGGUF(t *testing.T) {
 		if err != nil || m.ScaleType != want || m.N != 1 || m.K != 256 || !strings.Contains(m.Name, "output.weight") {
 			t.Errorf("type %d: %+v, %v", kind, m, err)
 		}
+	}
+}
+
+// TestBlockTypesOfGGUF reads one row of each type that files made here do not have.
+func TestBlockTypesOfGGUF(t *testing.T) {
+	raw, err := os.ReadFile("../../kernels/quant/testdata/blocks.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	for name, kind := range map[string]int{"Q2_K": 10, "Q3_K": 11, "IQ4_NL": 20, "IQ4_XS": 23} {
+		var v struct {
+			Raw    string
+			Values []float32
+		}
+		if err := json.Unmarshal(vectors[name], &v); err != nil {
+			t.Fatal(err)
+		}
+		blocks, err := hex.DecodeString(v.Raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := len(v.Values) / 3
+		header := bytes.Join([][]byte{[]byte("GGUF"), u32(3), u64(1), u64(1), text("general.architecture"), u32(8), text("llama"),
+			desc("output.weight", []uint64{uint64(k), 3}, kind, 0)}, nil)
+		header = append(header, make([]byte, -len(header)&31)...)
+		c := openFiles(t, map[string][]byte{"m.gguf": append(header, blocks...)})
+		m, err := c.Matrix("lm_head", 3, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, name, values(t, m, 0, 3), v.Values)
+		equal(t, name+" row 2", values(t, m, 2, 1), v.Values[2*k:])
 	}
 }

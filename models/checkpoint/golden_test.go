@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,12 +32,15 @@ func values(t testing.TB, m kernels.Matrix, row, n int) []float32 {
 	}
 	v := make([]float32, n*m.K)
 	for i, code := range r.Codes {
-		g := i / m.Group
+		g, at := i/m.Group, i
+		if m.Perm != nil {
+			at = i/m.K*m.K + int(m.Perm[i%m.K])
+		}
 		if m.HasMin {
 			product := r.Scale[g] * float32(code)
-			v[i] = product + r.Min[g]
+			v[at] = product + r.Min[g]
 		} else {
-			v[i] = r.Scale[g] * float32(int(code)-int(r.Zero[g]))
+			v[at] = r.Scale[g] * float32(int(code)-int(r.Zero[g]))
 		}
 	}
 	return v
@@ -60,6 +64,13 @@ func shapeOf(t *testing.T, c *Checkpoint, module string) (n, k int) {
 	name := c.stored(module)
 	if w := c.tensors[name+".weight"]; w != nil {
 		return w.shape[0], w.shape[1]
+	}
+	if w := c.tensors[name+".qweight"]; w != nil {
+		per := 8
+		if _, ok := c.config.quant.(*awq); ok {
+			per = 1
+		}
+		return c.tensors[name+".scales"].shape[1], w.shape[0] * per
 	}
 	w := c.tensors[name+".weight_shape"]
 	if w == nil {
@@ -98,28 +109,76 @@ func compareGolden(t *testing.T, c *Checkpoint, golden map[string]testdata.Tenso
 
 func none(string) []Option { return nil }
 
-func TestCompressedTensorsEqualReference(t *testing.T) {
+func TestQuantisedEqualReference(t *testing.T) {
 	for _, dir := range []string{
-		"llama_ct_channel_sym", "llama_ct_g128_sym", "llama_ct_g32_sym", "llama_ct_g32_ignore",
-		"qwen3_ct_g128_sym", "qwen3_ct_g32_actorder_weight", "phi3_ct_g128_sym", "gemma4_ct_g128_sym", "qwen3_5_ct_g128_sym",
+		"llama_ct_channel_sym", "llama_ct_g128_sym", "llama_ct_g32_sym", "llama_ct_g32_ignore", "llama_ct_g128_asym", "llama_ct_g32_actorder_gidx",
+		"qwen3_ct_g128_sym", "qwen3_ct_g32_actorder_weight", "qwen3_ct_channel_asym", "qwen3_ct_g32_asym",
+		"phi3_ct_g128_sym", "phi3_mini_ct_g32_asym", "gemma4_ct_g128_sym", "gemma4_ct_g32_asym", "qwen3_5_ct_g128_sym", "qwen3_5_mtp_vision_ct_g32_asym",
+		"llama_gptq_g128", "llama_gptq_g32_desc_act", "llama_gptq_v2_g32_asym", "qwen3_gptq_channel", "qwen3_gptq_g32_asym", "qwen3_gptq_v2_g32_desc_act",
+		"llama_awq_g128", "qwen3_awq_g32_skip",
 	} {
 		t.Run(dir, func(t *testing.T) {
 			c := openGolden(t, "quant", dir)
 			golden := testdata.Tensors(t, testdata.Shared(t, "golden/quant", dir, "golden.safetensors"))
 			compareGolden(t, c, golden, "", none)
+			if w := c.Warnings(); w != nil {
+				t.Errorf("warnings of a good checkpoint: %q", w)
+			}
 		})
 	}
 }
 
-func TestUnsupportedQuantisationIsRefusedByName(t *testing.T) {
-	for dir, want := range map[string]string{
-		"llama_ct_g128_asym": "symmetric", "llama_ct_g32_actorder_gidx": "actorder", "qwen3_ct_channel_asym": "symmetric",
-		"llama_gptq_g128": "gptq", "llama_awq_g128": "awq",
-	} {
-		_, err := Open(testdata.Shared(t, "golden/quant", dir))
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "config.json") {
-			t.Errorf("%s: got %v, want an error that names config.json and %s", dir, err, want)
+// TestZeroPointsEqualReference reads single GPTQ layers as what they are, and symmetric ones under the wrong label.
+func TestZeroPointsEqualReference(t *testing.T) {
+	const dir = "golden/quant/layer_vectors"
+	golden := testdata.Tensors(t, testdata.Shared(t, dir, "golden.safetensors"))
+	compared := 0
+	for name, want := range golden {
+		layer, ok := strings.CutSuffix(name, ".expected")
+		if !ok {
+			continue
 		}
+		compared++
+		var tensors []storedTensor
+		for _, part := range []string{"qweight", "qzeros", "scales", "g_idx"} {
+			g := golden[layer+"."+part]
+			tensors = append(tensors, storedTensor{"a." + part, g.DType, g.Shape, g.Data})
+		}
+		format, _, _ := strings.Cut(layer, ".")
+		type label struct {
+			format string
+			sym    bool
+			warn   string
+		}
+		labels := []label{{format, false, ""}}
+		if strings.Contains(layer, ".sym.") {
+			other := map[string]string{"gptq": "gptq_v2", "gptq_v2": "gptq"}[format]
+			labels = append(labels, label{format, true, ""}, label{other, true, "checkpoint_format " + other})
+		}
+		for _, l := range labels {
+			order := strings.Contains(layer, "desc_act")
+			files := folderOf(tensors...)
+			files["config.json"] = quantJSON(`"quant_method":"gptq","bits":4,"group_size":32,"checkpoint_format":%q,"sym":%v,"desc_act":%v`, l.format, l.sym, order)
+			c := openFiles(t, files)
+			m, err := c.Matrix("a", 64, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (m.Perm != nil) != order {
+				t.Errorf("%s: order %v", layer, m.Perm)
+			}
+			equal(t, fmt.Sprint(layer, " read as ", l), values(t, m, 0, 64), want.Float32())
+			warned := strings.Join(c.Warnings(), "\n")
+			if (warned == "") != (l.warn == "") || !strings.Contains(warned, l.warn) || l.warn != "" && !strings.Contains(warned, "a.qzeros") {
+				t.Errorf("%s read as %v: warnings %q", layer, l, warned)
+			}
+			if err := c.Finish(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if compared != 14 {
+		t.Errorf("compared %d layers", compared)
 	}
 }
 

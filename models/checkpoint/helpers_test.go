@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"io"
 	"io/fs"
 	"math"
@@ -80,6 +81,11 @@ func safetensorsFile(tensors ...storedTensor) []byte {
 
 func withHeader(header string, body []byte) []byte {
 	return append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...), body...)
+}
+
+// quantJSON is a config.json with these members of quantization_config.
+func quantJSON(format string, args ...any) []byte {
+	return fmt.Appendf(nil, `{"model_type":"llama","quantization_config":{`+format+`}}`, args...)
 }
 
 func f32s(v ...float32) []byte {

@@ -82,7 +82,8 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if heads > 0 && n%(2*heads) != 0 {
 		return kernels.Matrix{}, w.tensors[0].errorf("%d rows are not %d heads of an even size", n, heads)
 	}
-	if bias := name + ".bias"; o.bias || o.optionalBias && c.tensors[bias] != nil {
+	bias := name + ".bias"
+	if o.bias || o.optionalBias && c.tensors[bias] != nil {
 		if w.Bias, err = c.Vector(bias, n); err != nil {
 			return kernels.Matrix{}, err
 		}
@@ -92,6 +93,9 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 				w.Bias[i] = stored[permutedRow(i, n/heads)]
 			}
 		}
+	} else if t := c.tensors[bias]; t != nil && w.Bits != 0 && c.format == Safetensors && c.isZero(t, n) {
+		// Exporters of GPTQ gave every module a bias, of zeros where the model has none.
+		w.tensors = append(w.tensors, t)
 	}
 	if err := c.use(w.tensors...); err != nil {
 		return kernels.Matrix{}, err
@@ -153,8 +157,10 @@ func (c *Checkpoint) plainWeight(module string, n, k int) (weight, error) {
 		if c.config.quant != nil {
 			missing = c.config.quant.missing(module)
 		}
-		if other := c.tensors[module+".weight_packed"]; other != nil {
-			return weight{}, other.errorf("config.json has no quantization_config that says what it is, and there is no %s", missing)
+		for _, suffix := range []string{".weight_packed", ".qweight"} {
+			if other := c.tensors[module+suffix]; other != nil {
+				return weight{}, other.errorf("config.json has no quantization_config that says what it is, and there is no %s", missing)
+			}
 		}
 		return weight{}, fmt.Errorf("%s: tensor %s is missing", c.path, missing)
 	}
@@ -180,6 +186,21 @@ func (c *Checkpoint) plainWeight(module string, n, k int) (weight, error) {
 		b.Unpack(dst, at*k, t.data[row*rowBytes:(row+n)*rowBytes])
 	}
 	return w, nil
+}
+
+// isZero says whether a float tensor has n values, all zero.
+func (c *Checkpoint) isZero(t *tensor, n int) bool {
+	if !t.kind.float || !t.is(n) {
+		return false
+	}
+	zero := false
+	err := c.reading(func() error {
+		v := make([]float32, n)
+		quant.Floats(v, t.kind.dtype, t.data)
+		zero = !slices.ContainsFunc(v, func(x float32) bool { return x != 0 })
+		return nil
+	}, t.file)
+	return err == nil && zero
 }
 
 // Vector reads a float tensor of n values ("model.norm.weight"; "rope_freqs.weight" of a GGUF

@@ -68,7 +68,9 @@ func loadLlama(path string) error {
 }
 
 func TestGoodCheckpointsLoad(t *testing.T) {
-	for _, dir := range []string{"models/llama", "quant/llama_ct_g32_sym", "quant/llama_ct_g32_ignore", "quant/llama_ct_channel_sym"} {
+	for _, dir := range []string{"models/llama", "quant/llama_ct_g32_sym", "quant/llama_ct_g32_ignore", "quant/llama_ct_channel_sym",
+		"quant/llama_ct_g128_asym", "quant/llama_ct_g32_actorder_gidx", "quant/llama_gptq_g128", "quant/llama_gptq_g32_desc_act", "quant/llama_gptq_v2_g32_asym",
+		"quant/llama_awq_g128"} {
 		if err := loadLlama(testdata.Shared(t, "golden", dir)); err != nil {
 			t.Errorf("%s: %v", dir, err)
 		}

@@ -28,7 +28,8 @@ type Checkpoint struct {
 	config   config    // safetensors
 	texts    texts
 
-	mu     sync.Mutex   // guards tensor.used
+	mu     sync.Mutex // guards tensor.used and warned
+	warned warnings
 	life   sync.RWMutex // held by reads of mapped bytes; Close waits for them
 	closed bool
 }

@@ -61,11 +61,15 @@ func Checkpoints(architecture string) []Checkpoint {
 	}
 	switch architecture {
 	case "llama":
-		folder("models/llama", "quant/llama_ct_g128_sym", "quant/llama_ct_g32_sym", "quant/llama_ct_channel_sym", "quant/llama_ct_g32_ignore")
+		folder("models/llama", "quant/llama_ct_g128_sym", "quant/llama_ct_g32_sym", "quant/llama_ct_channel_sym", "quant/llama_ct_g32_ignore",
+			"quant/llama_ct_g128_asym", "quant/llama_ct_g32_actorder_gidx", "quant/llama_gptq_g128", "quant/llama_gptq_g32_desc_act",
+			"quant/llama_gptq_v2_g32_asym", "quant/llama_awq_g128")
 		gguf("llama_k256")
 		demo("demo-bard")
 	case "qwen3":
-		folder("models/qwen3_tied", "models/qwen3_untied", "quant/qwen3_ct_g128_sym")
+		folder("models/qwen3_tied", "models/qwen3_untied", "quant/qwen3_ct_g128_sym", "quant/qwen3_ct_channel_asym", "quant/qwen3_ct_g32_asym",
+			"quant/qwen3_ct_g32_actorder_weight", "quant/qwen3_gptq_channel", "quant/qwen3_gptq_g32_asym", "quant/qwen3_gptq_v2_g32_desc_act",
+			"quant/qwen3_awq_g32_skip")
 		gguf("qwen3_k256")
 		demo("demo-tales")
 	}
