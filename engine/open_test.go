@@ -151,17 +151,17 @@ func TestControlTokens(t *testing.T) {
 
 // A limit that cannot be meant is an error that names it, not another device or a wrapped product.
 func TestOptionsOutOfRange(t *testing.T) {
-	model := []ModelSpec{{Name: "demo-tales"}}
-	for says, o := range map[string]Options{
+	model := []engine.ModelSpec{{Name: "demo-tales"}}
+	for says, o := range map[string]engine.Options{
 		"threads: 100000":                      {Models: model, Threads: 100000},
 		"threads: -1":                          {Models: model, Threads: -1},
 		"sequences: 9223372036854775807":       {Models: model, MaxNumSeqs: math.MaxInt64},
 		"tokens: 4611686018427387904":          {Models: model, MaxBatchedTokens: 1 << 62},
-		"max number of sequences: -3":          {Models: []ModelSpec{{Name: "demo-tales", MaxNumSeqs: -3}}},
-		"max model length: -3":                 {Models: []ModelSpec{{Name: "demo-tales", MaxModelLen: -3}}},
-		"sequences: 9000000 is not in [1, 104": {Models: []ModelSpec{{Name: "demo-tales", MaxNumSeqs: 9000000}}},
+		"max number of sequences: -3":          {Models: []engine.ModelSpec{{Name: "demo-tales", MaxNumSeqs: -3}}},
+		"max model length: -3":                 {Models: []engine.ModelSpec{{Name: "demo-tales", MaxModelLen: -3}}},
+		"sequences: 9000000 is not in [1, 104": {Models: []engine.ModelSpec{{Name: "demo-tales", MaxNumSeqs: 9000000}}},
 	} {
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := engine.New(o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want an error that says %q", err, says)
 		}
 	}
