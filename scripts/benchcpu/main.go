@@ -82,8 +82,14 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
+		defer ours.stop()
+		defer theirs.stop()
 		if strings.Contains(o.only, "speed") {
-			speeds = append(speeds, compare(ctx, o, m.name, ours, theirs)...)
+			pairs, err := compare(ctx, o, m.name, ours, theirs)
+			if err != nil {
+				return err
+			}
+			speeds = append(speeds, pairs...)
 			again, err := cpu.ReadBandwidth(o.threads)
 			if err != nil {
 				return err
@@ -95,7 +101,6 @@ func run(ctx context.Context, o options) error {
 			if err != nil {
 				return err
 			}
-			defer func() { log.Print(busy) }()
 			fmt.Fprintf(&page, "\n## One core of %d taken by a busy process\n\n%s", o.threads, busy)
 		}
 		ours.stop()
@@ -128,7 +133,7 @@ type pair struct {
 	bytes       float64 // of weights that one step reads; 0: not bound by them
 }
 
-func compare(ctx context.Context, o options, model string, ours, theirs *server) []pair {
+func compare(ctx context.Context, o options, model string, ours, theirs *server) ([]pair, error) {
 	works := []struct {
 		name string
 		run  func(*server, int) (sample, error)
@@ -148,7 +153,7 @@ func compare(ctx context.Context, o options, model string, ours, theirs *server)
 			for _, s := range order {
 				v, err := w.run(s, round)
 				if err != nil {
-					log.Fatalf("%s, %s, %s: %v", s.name, model, w.name, err)
+					return nil, fmt.Errorf("%s, %s, %s: %w", s.name, model, w.name, err)
 				}
 				if round < 0 {
 					continue
@@ -163,7 +168,7 @@ func compare(ctx context.Context, o options, model string, ours, theirs *server)
 		log.Printf("%s, %s: ours %.1f, llama.cpp %.1f tok/s", model, w.name, median(rates(p.ours)), median(rates(p.theirs)))
 		pairs = append(pairs, p)
 	}
-	return pairs
+	return pairs, nil
 }
 
 func speedTable(pairs []pair, bandwidth float64) string {

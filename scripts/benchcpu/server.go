@@ -85,9 +85,9 @@ func start(ctx context.Context, name, port string, argv ...string) (*server, err
 }
 
 func (s *server) stop() {
-	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Process.Kill() // also once it has ended
 	_ = s.cmd.Wait()
-	s.log.Close()
+	_ = s.log.Close()
 }
 
 func freePort() (string, error) {
@@ -150,6 +150,10 @@ type answer struct {
 	tokens      int
 }
 
+// client opens a connection for each request: a server may close one that idles while its rival is
+// measured.
+var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // complete streams a completion of a prompt of token ids, past any end token.
 func (s *server) complete(ctx context.Context, prompt []int, n int) (answer, error) {
 	body, err := json.Marshal(map[string]any{
@@ -164,7 +168,7 @@ func (s *server) complete(ctx context.Context, prompt []int, n int) (answer, err
 		return answer{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return answer{}, err
 	}
