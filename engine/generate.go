@@ -131,6 +131,9 @@ func (r *Request) validate(m *model) error {
 			return err
 		}
 	}
+	if r.MinTokens > 0 && len(r.banned(m)) == m.info.Vocab {
+		return invalid("stop_token_ids", "every token would end the answer, and min_tokens of %d lets none of them", r.MinTokens)
+	}
 	for t, b := range p.LogitBias {
 		if err := id("logit_bias", t); err != nil {
 			return err
@@ -164,6 +167,16 @@ func (r *Request) validate(m *model) error {
 	return nil
 }
 
+// banned are the ids that are not drawn until MinTokens: whatever would end the sequence.
+func (r *Request) banned(m *model) []int32 {
+	ids := slices.Clone(r.StopTokenIDs)
+	if !r.IgnoreEOS {
+		ids = append(ids, m.info.EndTokens...)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 func newRequest(r Request, m *model) *request {
 	if r.ID == "" {
 		r.ID = fmt.Sprintf("req-%016x", rand.Uint64())
@@ -188,11 +201,7 @@ func newRequest(r Request, m *model) *request {
 		p.Bias = append(p.Bias, kernels.TokenBias{ID: id, Bias: b})
 	}
 	slices.SortFunc(p.Bias, func(a, b kernels.TokenBias) int { return int(a.ID - b.ID) })
-	// banned until MinTokens: whatever would end the sequence
-	banned := slices.Clone(r.StopTokenIDs)
-	if !r.IgnoreEOS {
-		banned = append(banned, m.info.EndTokens...)
-	}
+	banned := r.banned(m)
 	stops := text.NewStops(r.Stop, r.IncludeStop)
 	for i := range r.N {
 		p.Seed = sequenceSeed(seed, i)

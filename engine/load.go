@@ -2,11 +2,13 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/openinfer-go/openinfer/kvcache"
+	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/sched"
 )
 
@@ -90,6 +92,9 @@ func (e *Engine) loadModels(ctx context.Context) error {
 			}
 			for _, w := range m.odd {
 				e.log.Warn("the checkpoint contradicts itself", "model", m.name(), "what", w)
+			}
+			if m.chatErr != nil && !errors.Is(m.chatErr, chat.ErrNoTemplate) {
+				e.log.Warn("the chat template cannot be used: chats are refused, completions are served", "model", m.name(), "error", m.chatErr)
 			}
 			e.progress("loaded " + m.name())
 			return nil

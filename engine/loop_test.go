@@ -340,6 +340,14 @@ func TestLogprobs(t *testing.T) {
 			t.Errorf("token %d: %+v", i, tok)
 		}
 	}
+	for name, r := range map[string]Request{
+		"one token of prompt": {Model: "a", Prompt: prompt[:1], MaxTokens: 1, PromptLogprobs: &top},
+		"and three sequences": {Model: "a", Prompt: prompt[:1], MaxTokens: 3, PromptLogprobs: &none, N: 3},
+	} {
+		if p := gather(t, e, r)[0].prompt; len(p) != 1 || p[0].ID != prompt[0] || p[0].HasLogprob {
+			t.Errorf("%s: prompt entries %+v, want one without a log probability", name, p)
+		}
+	}
 	req.Logprobs, req.PromptLogprobs = &none, nil
 	if tok := gather(t, e, req)[0].all[0]; !tok.HasLogprob || tok.Logprob >= 0 {
 		t.Errorf("logprobs 0: %+v", tok)
@@ -354,14 +362,20 @@ func TestRefusals(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"unknown model":   {func(r *Request) { r.Model = "a " }, ErrUnknownModel, `"a "`},
-		"empty prompt":    {func(r *Request) { r.Prompt = nil }, ErrInvalid, "prompt"},
-		"id too large":    {func(r *Request) { r.Prompt = []int32{fakeVocab} }, ErrInvalid, "300"},
-		"negative id":     {func(r *Request) { r.Prompt = []int32{-1} }, ErrInvalid, "-1"},
-		"padding id":      {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{fakePadded - 1: 1} }, ErrInvalid, "logit_bias"},
-		"large bias":      {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{3: 1e9} }, ErrInvalid, "logit_bias[3]"},
-		"empty stop":      {func(r *Request) { r.Stop = []string{"a", ""} }, ErrInvalid, "stop"},
-		"long stops":      {func(r *Request) { r.Stop = []string{strings.Repeat("a", 40<<10), strings.Repeat("b", 40<<10)} }, ErrInvalid, "stop"},
+		"unknown model": {func(r *Request) { r.Model = "a " }, ErrUnknownModel, `"a "`},
+		"empty prompt":  {func(r *Request) { r.Prompt = nil }, ErrInvalid, "prompt"},
+		"id too large":  {func(r *Request) { r.Prompt = []int32{fakeVocab} }, ErrInvalid, "300"},
+		"negative id":   {func(r *Request) { r.Prompt = []int32{-1} }, ErrInvalid, "-1"},
+		"padding id":    {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{fakePadded - 1: 1} }, ErrInvalid, "logit_bias"},
+		"large bias":    {func(r *Request) { r.Sampling.LogitBias = map[int32]float32{3: 1e9} }, ErrInvalid, "logit_bias[3]"},
+		"empty stop":    {func(r *Request) { r.Stop = []string{"a", ""} }, ErrInvalid, "stop"},
+		"long stops":    {func(r *Request) { r.Stop = []string{strings.Repeat("a", 40<<10), strings.Repeat("b", 40<<10)} }, ErrInvalid, "stop"},
+		"all tokens stop": {func(r *Request) {
+			for id := range int32(fakeVocab) {
+				r.StopTokenIDs = append(r.StopTokenIDs, id)
+			}
+			r.MinTokens = 1
+		}, ErrInvalid, "stop_token_ids"},
 		"n":               {func(r *Request) { r.N = 129 }, ErrInvalid, "n:"},
 		"negative n":      {func(r *Request) { r.N = -1 }, ErrInvalid, "n:"},
 		"temperature":     {func(r *Request) { r.Sampling.Temperature = 2.5 }, ErrInvalid, "temperature"},

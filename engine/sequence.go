@@ -65,11 +65,17 @@ func (s *sequence) wantsPrompt() bool { return s.request.PromptLogprobs != nil &
 // scored takes the log probabilities of the prompt's token at pos. A sequence that was preempted
 // comes by again.
 func (s *sequence) scored(pos int, out kernels.Sampled) {
-	if s.prompt == nil {
-		s.prompt = append(make([]Token, 0, len(s.request.Prompt)), Token{ID: s.request.Prompt[0]})
-	}
+	s.scoreFirst()
 	if pos == len(s.prompt) {
 		s.prompt = append(s.prompt, newToken(out, true))
+	}
+}
+
+// scoreFirst begins the prompt's log probabilities: nothing comes before its first token, so that one
+// has none, and is all there is of a prompt of one token.
+func (s *sequence) scoreFirst() {
+	if s.prompt == nil {
+		s.prompt = append(make([]Token, 0, len(s.request.Prompt)), Token{ID: s.request.Prompt[0]})
 	}
 }
 
@@ -96,7 +102,8 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 	}
 	d := s.text.Push(b, s.usage.Completion > r.MinTokens)
 	ev := Event{Index: s.index, Text: d.Text, Tokens: s.take(d.Tokens), Usage: s.usage}
-	if first {
+	if first && s.wantsPrompt() {
+		s.scoreFirst()
 		ev.Prompt, s.prompt = s.prompt, nil
 	}
 	switch {

@@ -131,7 +131,8 @@ func (s *Sampler) penalise(x []float32, p *kernels.SampleParams) {
 	r := repetition(p)
 	repeat := func(id int32) {
 		if x[id] > 0 {
-			x[id] /= r
+			// a tiny penalty must not make an infinity of a number
+			x[id] = min(x[id]/r, max(x[id], 1e30))
 		} else {
 			x[id] *= r
 		}

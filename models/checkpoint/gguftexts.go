@@ -24,7 +24,7 @@ const (
 func (c *Checkpoint) Vocabulary() (*Vocabulary, error) {
 	m := c.metadata
 	if m == nil {
-		return nil, fmt.Errorf("%s: only GGUF files carry a vocabulary", c.path)
+		return nil, fmt.Errorf("%s: tokenizer.json is missing (only GGUF files carry a vocabulary themselves)", c.path)
 	}
 	return m.vocabulary()
 }
