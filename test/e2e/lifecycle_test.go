@@ -154,26 +154,40 @@ func TestClientGone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		loading := start(e, api.Options{})
+		loading := start(e, api.Options{KeepAlive: 5 * time.Millisecond})
 		defer loading.close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var wait sync.WaitGroup
+		waits := func(want int) func() bool { return func() bool { return e.Stats().Models[0].Waiting == want } }
 		for i := range drops {
+			ctx, cancel := context.WithCancel(t.Context())
+			if i%2 == 0 { // a stream has its headers, and comments keep it alive
+				resp, err := loading.open(ctx, chat(tales, "x", body{"stream": true}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if line, err := bufio.NewReader(resp.Body).ReadString('\n'); err != nil || line[0] != ':' {
+					t.Errorf("while loading: %q, %v", line, err)
+				}
+				cancel()
+				resp.Body.Close()
+			} else {
+				loading.drop(t, chat(tales, "x", nil), 0, func() { eventually(t, "it waits", waits(1)) })
+			}
+			cancel()
+			eventually(t, "it is forgotten", waits(0))
+		}
+		var wait sync.WaitGroup
+		for i := range 4 { // and who stays is answered
 			wait.Go(func() {
-				resp, err := loading.open(ctx, chat(tales, "x", body{"stream": i%2 == 0}))
-				if err == nil {
-					if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
-						t.Errorf("while loading: status %d", resp.StatusCode)
-					}
-					resp.Body.Close()
+				if _, err := loading.ask(chat(tales, "x", body{"stream": i%2 == 0, "max_tokens": 2})); err != nil {
+					t.Errorf("asked while loading: %v", err)
 				}
 			})
 		}
-		wait.Wait()
+		eventually(t, "four wait", waits(4))
 		if err := e.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		wait.Wait()
 		loading.rest(t)
 		loading.one(t, chat(tales, "x", body{"max_tokens": 2}))
 	})
