@@ -156,7 +156,7 @@ func TestOptionsOutOfRange(t *testing.T) {
 		"threads: 100000":                      {Models: model, Threads: 100000},
 		"threads: -1":                          {Models: model, Threads: -1},
 		"sequences: 9223372036854775807":       {Models: model, MaxNumSeqs: math.MaxInt64},
-		"tokens: 4611686018427387904":          {Models: model, MaxBatchedTokens: 1 << 62},
+		"tokens: 16385 is more than 16384":     {Models: model, MaxBatchedTokens: 16385},
 		"max number of sequences: -3":          {Models: []engine.ModelSpec{{Name: "demo-tales", MaxNumSeqs: -3}}},
 		"max model length: -3":                 {Models: []engine.ModelSpec{{Name: "demo-tales", MaxModelLen: -3}}},
 		"sequences: 9000000 is not in [1, 104": {Models: []engine.ModelSpec{{Name: "demo-tales", MaxNumSeqs: 9000000}}},

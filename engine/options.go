@@ -73,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 	}{
 		{"threads", &o.Threads, 0, 1024},
 		{"max number of sequences", &o.MaxNumSeqs, 64, maxLimit},
-		{"max batched tokens", &o.MaxBatchedTokens, 512, maxLimit},
+		{"max batched tokens", &o.MaxBatchedTokens, 512, 1 << 14},
 		{"max waiting", &o.MaxWaiting, 256, maxLimit},
 		{"max waiting in all", &o.MaxWaitingTotal, 1024, maxLimit},
 	}
