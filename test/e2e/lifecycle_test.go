@@ -107,6 +107,9 @@ func TestClientGone(t *testing.T) {
 				eventually(t, "it waits", func() bool { return waits() != waiting })
 			})
 		}
+		eventually(t, "the server knows that they are gone", func() bool {
+			return s.metrics(t)[`openinfer_http_replies_total{path="/v1/completions",status="499"}`] == float64(drops)
+		})
 		cancel()
 		m := s.rest(t)
 		// prompts of one token and a few at most ran: those of the holder
@@ -135,12 +138,12 @@ func TestClientGone(t *testing.T) {
 			before := made()
 			stopped := done(model, "abort")
 			// n keeps it running for long after the drop
-			b := complete(model, "Once", body{"n": 16, "temperature": 1, "seed": 1, "max_tokens": 900, "ignore_eos": true, "stream": i%2 == 0})
+			b := complete(model, "Once", body{"n": 8, "temperature": 1, "seed": 1, "max_tokens": 900, "ignore_eos": true, "stream": i%2 == 0})
 			s.drop(t, b, 5, func() {
 				eventually(t, "it runs", func() bool { return made() > before })
 			})
 			after := s.rest(t).of(t, "vllm:generation_tokens_total", model) - before
-			if after > 16*900/2 {
+			if after > 8*900/2 {
 				t.Errorf("drop %d: %v tokens were made for nobody", i, after)
 			}
 			if n := done(model, "abort") - stopped; n < 1 {
