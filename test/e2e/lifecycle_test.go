@@ -32,8 +32,17 @@ func (s *service) open(ctx context.Context, b body) (*http.Response, error) {
 	return s.client.Do(req)
 }
 
-// drop sends a request and goes away after a number of events (of a stream) or after gone says so.
+// drop sends a request and goes away after a number of events (of a stream) or when gone returns,
+// which must be before the answer's end.
 func (s *service) drop(t testing.TB, b body, events int, gone func()) {
+	t.Helper()
+	if s.dropped(t, b, events, gone) {
+		t.Errorf("the answer of %v ended before it was dropped", b["model"])
+	}
+}
+
+// dropped is drop where the answer may have ended: then it is true.
+func (s *service) dropped(t testing.TB, b body, events int, gone func()) (ended bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -46,14 +55,14 @@ func (s *service) drop(t testing.TB, b body, events int, gone func()) {
 				_, err = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%v ended before it was dropped: %v", b["model"], err)
+			if ended = err == nil; err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("%v: %v", b["model"], err)
 			}
 		}()
 		gone()
 		cancel()
 		<-left
-		return
+		return ended
 	}
 	resp, err := s.open(ctx, b)
 	if err != nil {
@@ -65,9 +74,7 @@ func (s *service) drop(t testing.TB, b body, events int, gone func()) {
 			events--
 		}
 	}
-	if events > 0 {
-		t.Errorf("the stream ended %d events early", events)
-	}
+	return events > 0
 }
 
 func randomIDs(r *rand.Rand, n, vocab int) []int32 {
@@ -76,6 +83,22 @@ func randomIDs(r *rand.Rand, n, vocab int) []int32 {
 		ids[i] = int32(300 + r.IntN(vocab-400))
 	}
 	return ids
+}
+
+// holder keeps the only place of the larger model taken until the function is called.
+func (s *service) holder(t testing.TB) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	resp, err := s.open(ctx, complete(smol, []int32{504}, body{"stream": true, "max_tokens": 4000, "ignore_eos": true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the place is taken", func() bool { return s.engine.Stats().Models[2].Running == 1 })
+	return func() {
+		cancel()
+		resp.Body.Close()
+	}
 }
 
 // TestClientGone: dropped while it waits, during prefill, in the answer and while the model loads;
@@ -90,42 +113,44 @@ func TestClientGone(t *testing.T) {
 	}
 
 	t.Run("waiting", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		// n keeps the only place taken for long
-		holder, err := s.open(ctx, complete(tales, "x", body{"stream": true, "n": 100, "max_tokens": 1000, "ignore_eos": true, "temperature": 1}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer holder.Body.Close()
-		before := s.metrics(t).of(t, "vllm:prompt_tokens_total", tales)
+		needsTime(t)
+		s := serve(t, engine.Options{Models: three(t), MaxNumSeqs: 1}, api.Options{})
+		holder := s.holder(t)
+		waits := func() int { return s.engine.Stats().Models[2].Waiting }
 		for i := range drops {
-			waits := func() int { return s.engine.Stats().Models[0].Waiting }
-			waiting := waits()
-			b := complete(tales, randomIDs(r, 100, 3000), body{"max_tokens": 800, "stream": i%2 == 0})
-			s.drop(t, b, 0, func() {
-				eventually(t, "it waits", func() bool { return waits() != waiting })
-			})
+			b := complete(smol, randomIDs(r, 100, 49000), body{"max_tokens": 800, "stream": i%2 == 0})
+			s.drop(t, b, 0, func() { eventually(t, "it waits", func() bool { return waits() == 1 }) })
+			eventually(t, "it is forgotten", func() bool { return waits() == 0 })
 		}
-		eventually(t, "the server knows that they are gone", func() bool {
-			return s.metrics(t)[`openinfer_http_replies_total{path="/v1/completions",status="499"}`] == float64(drops)
-		})
-		cancel()
+		holder()
 		m := s.rest(t)
-		// prompts of one token and a few at most ran: those of the holder
-		if ran := m.of(t, "vllm:prompt_tokens_total", tales) - before; ran >= 100 {
+		if ran := m.of(t, "vllm:prompt_tokens_total", smol); ran > 1 { // the holder's is one token
 			t.Errorf("%v prompt tokens ran", ran)
 		}
+		eventually(t, "all are counted as gone", func() bool {
+			return s.metrics(t)[`openinfer_http_replies_total{path="/v1/completions",status="499"}`] == float64(drops+1)
+		})
 	})
 
 	t.Run("prefill", func(t *testing.T) {
-		for i := range drops {
-			model := []string{tales, bard}[i/2%2]
-			before := s.engine.Stats().Steps
-			b := complete(model, randomIDs(r, 900, 2000), body{"max_tokens": 100, "ignore_eos": true, "stream": i%2 == 0})
-			s.drop(t, b, 0, func() {
-				eventually(t, "it runs", func() bool { return s.engine.Stats().Steps > before })
-			})
+		for i := range drops { // wherever it is by then: in prefill, most of the time
+			b := complete([]string{tales, bard}[i/2%2], randomIDs(r, 900, 2000), body{"max_tokens": 100, "ignore_eos": true, "stream": i%2 == 0})
+			s.dropped(t, b, 0, func() { time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond) })
+		}
+		s.rest(t)
+		if testing.Short() {
+			return
+		}
+		s := serve(t, engine.Options{Models: three(t), MaxBatchedTokens: 32}, api.Options{})
+		for i := range many(0, 10, 50) { // surely in prefill: a prompt takes seconds, and is dropped after a few steps
+			steps := func() int64 { return s.engine.Stats().Models[2].Steps }
+			before := steps()
+			b := complete(smol, randomIDs(r, 2000, 49000), body{"max_tokens": 1, "stream": i%2 == 0})
+			s.drop(t, b, 0, func() { eventually(t, "it runs", func() bool { return steps() > before }) })
+			eventually(t, "it is gone", func() bool { return s.engine.Stats().Models[2].LiveBlocks == 0 })
+			if n := steps() - before; n > 30 {
+				t.Errorf("drop %d: %d of 63 steps were made", i, n)
+			}
 		}
 		s.rest(t)
 	})
