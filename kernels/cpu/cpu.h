@@ -197,7 +197,7 @@ int oi_greater(const oi_variant *v, const float *x, int n, float than);
 int oi_select(const oi_variant *v, const float *x, int n, float least, int32_t *id);
 
 extern const oi_variant oi_portable;
-extern const oi_variant *oi_avx2, *oi_neon; // NULL where not compiled
+extern const oi_variant *oi_avx2, *oi_neon, *oi_neon_dot; // NULL where not compiled
 
 // oi_read reads chunk `chunk` of 256 KiB of arg, to measure memory.
 extern const oi_fn oi_read;

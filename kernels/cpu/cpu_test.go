@@ -51,6 +51,9 @@ func TestConformance(t *testing.T) {
 	t.Run("int8 one thread", func(t *testing.T) {
 		kerneltest.Run(t, opener(cpu.Options{Threads: 1}), int8Tolerances())
 	})
+	t.Run("exact one thread", func(t *testing.T) {
+		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 1}), kerneltest.Float32())
+	})
 	t.Run("portable exact", func(t *testing.T) {
 		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Exact: true, Threads: 2}), kerneltest.Float32())
 	})

@@ -90,7 +90,11 @@ func bestVariant() *C.oi_variant {
 	if C.oi_avx2 != nil && cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3, cpuid.F16C, cpuid.POPCNT, cpuid.BMI1) {
 		return C.oi_avx2
 	}
-	if C.oi_neon != nil && cpuid.CPU.Supports(cpuid.ASIMD, cpuid.ASIMDDP) {
+	// Every 64-bit ARM processor has what oi_neon needs.
+	if C.oi_neon_dot != nil && cpuid.CPU.Supports(cpuid.ASIMDDP) {
+		return C.oi_neon_dot
+	}
+	if C.oi_neon != nil {
 		return C.oi_neon
 	}
 	return &C.oi_portable

@@ -45,6 +45,7 @@ VEC void tile_int8(const oi_part *p, const uint8_t *w, const oi_qblock *const *x
 	const int sb = scale_bytes(p), zb = zero_bytes(p), parts = half ? 2 : 1;
 	const int gblocks = half ? 1 : p->gblocks;
 	f8 acc[4];
+UNROLL
 	for (int t = 0; t < nt; t++)
 		acc[t] = f8_zero();
 	for (int b = 0; b < blocks;) {
@@ -103,6 +104,7 @@ UNROLL
 			w += w8 ? 256 : 128;
 		}
 	}
+UNROLL
 	for (int t = 0; t < nt; t++)
 		y[t] = acc[t];
 }
@@ -124,6 +126,7 @@ VEC void tile_float(const oi_part *p, const uint8_t *w, const oi_fblock *const *
 	const int gblocks = half ? 1 : coded ? p->gblocks : blocks;
 	const int sub = coded && p->ztype != OI_ZMIN; // zero points are taken off the codes, exactly
 	f8 acc[4];
+UNROLL
 	for (int t = 0; t < nt; t++)
 		acc[t] = f8_zero();
 	for (int b = 0; b < blocks;) {
@@ -189,6 +192,7 @@ UNROLL
 			w += w8 ? 256 : coded ? 128 : kind == OI_WF32 ? 1024 : 512;
 		}
 	}
+UNROLL
 	for (int t = 0; t < nt; t++)
 		y[t] = acc[t];
 }
