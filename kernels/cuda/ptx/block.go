@@ -24,9 +24,11 @@ type block struct {
 	seen      map[uint32]uint32   // other blocks: how much of them happened before
 	sync      map[uint64][]uint32 // strong accesses: clocks by warp
 
-	rng     rng
-	changed bool // something happened since the scheduler looked
-	dead    bool // a fault from which the block cannot go on
+	rng       rng
+	pastEpoch int64 // of the warps' fingerprints
+	circledAt int64 // epoch of the launch in which every warp was seen to circle
+	changed   bool  // something happened since the scheduler looked
+	dead      bool  // a fault from which the block cannot go on
 }
 
 // rng is a small generator (splitmix64): the order of things nobody may rely on.
@@ -54,7 +56,7 @@ func (l *launch) newBlock(wk *worker, linear int) *block {
 		launch: l, prog: l.prog, worker: wk, linear: uint32(linear), threads: threads, alive: threads,
 		at:    [3]int{linear % g[0], linear / g[0] % g[1], linear / g[0] / g[1]},
 		tag:   uint32(linear+1) & (1<<22 - 1),
-		clock: 1, rng: rng(l.cfg.Seed ^ uint64(linear)*0x9e3779b97f4a7c15),
+		clock: 1, circledAt: -1, rng: rng(l.cfg.Seed ^ uint64(linear)*0x9e3779b97f4a7c15),
 		frameStride: uint64(l.prog.frameBytes+15) &^ 15,
 	}
 	n := (threads + 31) / 32
@@ -157,6 +159,16 @@ func (b *block) run(budget int) (done bool, used int) {
 			}
 			turn := 500 + int(b.rng.next()%1000)
 			used += turn - w.run(turn)
+			if b.changed {
+				w.forget()
+			} else if w.live != 0 && !w.circles {
+				h := w.fingerprint()
+				w.circles = w.past[h]
+				if w.past == nil {
+					w.past = map[uint64]bool{}
+				}
+				w.past[h] = true
+			}
 		}
 		if used > before {
 			continue
@@ -169,6 +181,39 @@ func (b *block) run(budget int) (done bool, used int) {
 		b.dead = true
 	}
 	return b.alive == 0 || b.dead || b.launch.stop.Load(), used
+}
+
+// A warp that is in a state it was in before, while nothing has changed in between, will be in it
+// again and again.
+
+func (w *warp) forget() { w.past, w.circles = nil, false }
+
+func (w *warp) fingerprint() uint64 {
+	h := uint64(14695981039346656037)
+	mix := func(v uint64) { h = (h ^ v) * 0x9e3779b97f4a7c15; h ^= h >> 29 }
+	for i := range w.regs {
+		for _, v := range w.regs[i] {
+			mix(v)
+		}
+	}
+	for _, p := range w.preds {
+		mix(uint64(p))
+	}
+	for i := range w.splits {
+		s := &w.splits[i]
+		mix(uint64(s.pc)<<32 | uint64(s.mask))
+		mix(uint64(s.state))
+	}
+	return h
+}
+
+func (b *block) circling() bool {
+	for _, w := range b.warps {
+		if w.live != 0 && !w.circles {
+			return false
+		}
+	}
+	return true
 }
 
 func (b *block) exitOpensBarrier() bool {

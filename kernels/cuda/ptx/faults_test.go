@@ -56,18 +56,23 @@ func TestPlantedFaultsAreFoundWhereTheyAre(t *testing.T) {
 					grid = x(2)
 				}
 				res := r.run(kernel, grid, x(64), 0, seed, y, r.alloc(xs), int32(640))
-				var got []string
+				hit := map[string]bool{}
 				for _, f := range res.Faults {
-					got = append(got, fmt.Sprintf("%s %s:%d", f.Kind, f.File, f.SourceLine))
+					// A race has two ends; the mark stands at one of them.
+					ends := []string{fmt.Sprintf("%s faults.cu:%d", f.Kind, f.SourceLine), fmt.Sprintf("%s faults.cu:%d", f.Kind, f.OtherSourceLine)}
+					known := false
+					for _, e := range ends {
+						if slices.Contains(want[kernel], e) {
+							hit[e], known = true, true
+						}
+					}
+					if !known || !strings.HasSuffix(f.File, "faults.cu") {
+						t.Errorf("seed %d: unexpected %v", seed, f)
+					}
 				}
-				slices.Sort(got)
-				got = slices.Compact(got)
-				exp := slices.Clone(want[kernel])
-				slices.Sort(exp)
-				if !slices.Equal(got, exp) {
-					t.Errorf("seed %d: reported %q, want %q", seed, got, exp)
-					for _, f := range res.Faults {
-						t.Log(f)
+				for _, e := range want[kernel] {
+					if !hit[e] {
+						t.Errorf("seed %d: %s is not reported", seed, e)
 					}
 				}
 			}

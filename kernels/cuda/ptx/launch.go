@@ -153,6 +153,9 @@ type Fault struct {
 	Block, Thread [3]int
 	Msg           string
 	Count         int // how often
+
+	// The other access of a race; 0 for the other kinds.
+	OtherLine, OtherSourceLine int
 }
 
 func (f Fault) String() string {
@@ -183,8 +186,11 @@ type launch struct {
 	next  atomic.Int64
 	stop  atomic.Bool
 	idle  atomic.Int64 // instructions since anything changed
+	epoch atomic.Int64 // grows when anything changes
 	liveN atomic.Int64
 	peak  atomic.Int64
+
+	idleAt []atomic.Int64 // per worker: the epoch in which all its blocks circle
 
 	syncMu sync.Mutex
 	sync   map[uint64]map[uint32]uint32
@@ -195,8 +201,8 @@ type launch struct {
 }
 
 type faultKey struct {
-	kind string
-	pc   int32
+	kind      string
+	pc, other int32 // other: of a race, the end at the later position; -1
 }
 
 type worker struct {
@@ -209,7 +215,8 @@ type worker struct {
 
 const (
 	maxThreads  = 1024
-	blockSlice  = 1 << 21  // instructions before another block gets its turn
+	blockSlice  = 1 << 16  // instructions between two looks at whether anything changes
+	blockTurn   = 1 << 23  // instructions before another block gets its turn
 	idleLimit   = 20 << 20 // instructions in which nothing changes: nobody waits for anything that comes
 	liveLimit   = 1 << 12
 	sharedLimit = 163 << 10 // the most sm_80 gives a block
@@ -267,18 +274,20 @@ func (k *Kernel) Launch(cfg Launch) (*Result, error) {
 	r := rng(cfg.Seed)
 	r.shuffle(l.order)
 	ws := make([]*worker, workers)
+	l.idleAt = make([]atomic.Int64, workers)
 	var wg sync.WaitGroup
 	for i := range ws {
 		ws[i] = &worker{counts: make([]opCount, len(p.ops))}
-		wg.Go(func() { l.work(ws[i]) })
+		wg.Go(func() { l.work(i, ws[i]) })
 	}
 	wg.Wait()
 	return &Result{Faults: l.report(), Counters: l.count(ws)}, nil
 }
 
-// work runs blocks until none is left. A block that runs long makes room for others, for it may
-// wait for one of them.
-func (l *launch) work(wk *worker) {
+// work runs blocks until none is left. A block in which nothing changes makes room for others,
+// for it may wait for one of them; so does one that runs very long.
+func (l *launch) work(id int, wk *worker) {
+	defer l.idleAt[id].Store(ended)
 	for !l.stop.Load() {
 		var b *block
 		if len(wk.live) < liveLimit {
@@ -287,7 +296,7 @@ func (l *launch) work(wk *worker) {
 				n := l.liveN.Add(1)
 				for p := l.peak.Load(); n > p && !l.peak.CompareAndSwap(p, n); p = l.peak.Load() {
 				}
-				l.idle.Store(0)
+				l.change()
 			}
 		}
 		if b == nil {
@@ -296,13 +305,28 @@ func (l *launch) work(wk *worker) {
 			}
 			b, wk.live = wk.live[0], wk.live[1:]
 		}
-		b.changed = false
-		done, used := b.run(blockSlice)
-		if b.changed {
-			l.idle.Store(0)
-		} else if l.idle.Add(int64(used)) > idleLimit*max(1, l.liveN.Load()) && !done {
-			b.waits("for long nothing has changed that this thread could be waiting for")
-			l.stop.Store(true)
+		done := false
+		for total := 0; !done && total < blockTurn; {
+			epoch := l.epoch.Load()
+			b.changed = false
+			if b.pastEpoch != epoch {
+				b.pastEpoch = epoch
+				for _, w := range b.warps {
+					w.forget()
+				}
+			}
+			var used int
+			done, used = b.run(blockSlice)
+			total += used
+			if b.changed {
+				l.change()
+				continue
+			}
+			if !done && (l.idle.Add(int64(used)) > idleLimit*max(1, l.liveN.Load()) || l.hopeless(id, wk, b, epoch)) {
+				b.waits("for long nothing has changed that this thread could be waiting for")
+				l.stop.Store(true)
+			}
+			break
 		}
 		if done {
 			l.liveN.Add(-1)
@@ -313,10 +337,45 @@ func (l *launch) work(wk *worker) {
 	}
 }
 
+const ended = 1<<63 - 1
+
+// change notes that memory, or who is running, is not what it was.
+func (l *launch) change() {
+	l.epoch.Add(1)
+	l.idle.Store(0)
+}
+
+// hopeless reports whether every running block is known to go round in circles since nothing
+// changes any more. epoch is that of the slice b has just done without a change.
+func (l *launch) hopeless(id int, wk *worker, b *block, epoch int64) bool {
+	if !b.circling() {
+		return false
+	}
+	b.circledAt = epoch
+	if l.next.Load() < int64(len(l.order)) && len(wk.live) < liveLimit {
+		return false
+	}
+	for _, other := range wk.live {
+		if other.circledAt != epoch {
+			return false
+		}
+	}
+	l.idleAt[id].Store(epoch)
+	for i := range l.idleAt {
+		if at := l.idleAt[i].Load(); at != epoch && at != ended {
+			return false
+		}
+	}
+	return l.epoch.Load() == epoch
+}
+
 func (w *warp) fault(kind string, pc int32, lane int, format string, args ...any) {
+	w.keep(faultKey{kind, pc, -1}, pc, lane, nil, format, args...)
+}
+
+func (w *warp) keep(key faultKey, pc int32, lane int, other *op, format string, args ...any) {
 	b := w.block
 	l := b.launch
-	key := faultKey{kind, pc}
 	l.faultMu.Lock()
 	defer l.faultMu.Unlock()
 	if f := l.faults[key]; f != nil {
@@ -327,8 +386,11 @@ func (w *warp) fault(kind string, pc int32, lane int, format string, args ...any
 		return
 	}
 	o := &l.prog.ops[pc]
-	f := &Fault{Kind: kind, Kernel: l.prog.name, Line: int(o.line), Block: b.at, Thread: b.threadAt(w.id<<5 | lane&31), Msg: fmt.Sprintf(format, args...), Count: 1}
+	f := &Fault{Kind: key.kind, Kernel: l.prog.name, Line: int(o.line), Block: b.at, Thread: b.threadAt(w.id<<5 | lane&31), Msg: fmt.Sprintf(format, args...), Count: 1}
 	f.File, f.SourceLine = l.source(pc)
+	if other != nil {
+		f.OtherLine, f.OtherSourceLine = int(other.line), int(other.srcLine)
+	}
 	l.faults[key] = f
 	l.keys = append(l.keys, key)
 }
@@ -366,13 +428,23 @@ func (w *warp) raceFault(pc int32, lane int, verb string, r *region, off uint64,
 	if hit.rec.tag() != b.tag {
 		where = fmt.Sprintf(" of block number %d", hit.rec.tag()-1)
 	}
-	w.fault("race", pc, lane, "%s of %s memory at byte %d, not ordered with the %s at %s by thread (%d,%d,%d)%s",
+	w.keep(faultKey{"race", min(pc, hit.pc), max(pc, hit.pc)}, pc, lane, o, "%s of %s memory at byte %d, not ordered with the %s at %s by thread (%d,%d,%d)%s",
 		verb, r.name, off, what, at, who[0], who[1], who[2], where)
 }
 
 func (l *launch) report() []Fault {
+	// A read that races with the write it should have waited for is one fault, not two.
+	races := map[int32]bool{}
+	for _, k := range l.keys {
+		if k.kind == "race" {
+			races[k.pc], races[k.other] = true, true
+		}
+	}
 	var out []Fault
 	for _, k := range l.keys {
+		if k.kind == "uninitialized" && races[k.pc] {
+			continue
+		}
 		out = append(out, *l.faults[k])
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].Line < out[j].Line })

@@ -31,6 +31,9 @@ type warp struct {
 	pairs  *[32][32]uint32
 	fenced []uint32
 
+	past    map[uint64]bool // fingerprints since the last change
+	circles bool
+
 	acc access
 	tmp vec
 }

@@ -119,7 +119,7 @@ extern "C" __global__ void missing_wait(float *y, const float *x, int n) {
     WAIT(1);
     __syncthreads();
     y[threadIdx.x] = s[0][threadIdx.x];
-    y[threadIdx.x + 64] = s[1][threadIdx.x]; // FAULT race uninitialized
+    y[threadIdx.x + 64] = s[1][threadIdx.x]; // FAULT race
 }
 
 extern "C" __global__ void wait_without_barrier(float *y, const float *x, int n) {
@@ -127,7 +127,7 @@ extern "C" __global__ void wait_without_barrier(float *y, const float *x, int n)
     COPY16(&s[threadIdx.x * 4], x + threadIdx.x * 4);
     COMMIT();
     WAIT(0);
-    y[threadIdx.x] = s[255 - threadIdx.x]; // FAULT race uninitialized
+    y[threadIdx.x] = s[255 - threadIdx.x]; // FAULT race
 }
 
 extern "C" __global__ void refill_too_early(float *y, const float *x, int n) {
