@@ -116,7 +116,7 @@ func map3(f func(a, b, c uint64) uint64) alu {
 }
 
 func isFloat(typ string) bool {
-	return typ[0] == 'f' || typ == "bf16" || typ == "bf16x2"
+	return typ[0] == 'f' || typ == "bf16" || typ == "bf16x2" || typ == "tf32"
 }
 
 // compileALU finds the function of an instruction. ok is false when the opcode is none of these.

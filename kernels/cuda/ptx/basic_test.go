@@ -8,6 +8,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -120,6 +121,13 @@ func TestPTXIsMadeFromItsSource(t *testing.T) {
 		src, err := os.ReadFile(cu)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^#include "(.*)"`).FindAllSubmatch(src, -1) {
+			h, err := os.ReadFile(filepath.Join("testdata", string(m[1])))
+			if err != nil {
+				t.Fatal(err)
+			}
+			src = append(src, h...)
 		}
 		text, err := os.ReadFile(strings.TrimSuffix(cu, ".cu") + ".ptx")
 		if err != nil {

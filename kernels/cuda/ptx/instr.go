@@ -9,6 +9,9 @@ import (
 
 func (c *compiler) instr() error {
 	in := c.in
+	if slices.Contains(in.mods, "cc") {
+		return c.carry(newModifiers(in))
+	}
 	if op, ok, err := compileALU(in); err != nil {
 		return err
 	} else if ok {
@@ -65,11 +68,6 @@ func (c *compiler) want(n int) error {
 
 func (c *compiler) alu(a aluOp) error {
 	in := c.in
-	for _, s := range in.mods {
-		if s == "cc" {
-			return c.carry(newModifiers(in))
-		}
-	}
 	if err := c.want(len(a.src) + 1); err != nil {
 		return err
 	}

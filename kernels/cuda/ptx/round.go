@@ -202,9 +202,9 @@ func step64(s, err float64, m mode) float64 {
 	}
 	down, up := math.Inf(-1), math.Inf(1)
 	switch {
-	case m == rm && err < 0, m == rz && err < 0 && (s > 0 || s == 0):
+	case m == rm && err < 0, m == rz && err < 0 && s > 0:
 		return math.Nextafter(s, down)
-	case m == rp && err > 0, m == rz && err > 0 && (s < 0 || s == 0):
+	case m == rp && err > 0, m == rz && err > 0 && s < 0:
 		return math.Nextafter(s, up)
 	}
 	return s
