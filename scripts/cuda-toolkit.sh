@@ -60,8 +60,8 @@ if [ "${1:-}" = cutlass ] && [ ! -d "$dir/cutlass/include" ]; then
     ctmp=$(mktemp -d "$cache/dl.XXXXXX")
     pip download -q --no-deps -d "$ctmp" nvidia-cutlass==3.5.1.0
     for whl in "$ctmp"/*.whl; do python3 -m zipfile -e "$whl" "$ctmp/w"; done
-    inc=$(find "$ctmp/w" -type d -path '*include/cutlass' | head -n 1)
-    [ -n "$inc" ] || { echo "cuda-toolkit: nvidia-cutlass holds no include/cutlass" >&2; exit 1; }
+    inc=$(find "$ctmp/w" -type d -path '*include/cute' | head -n 1)
+    [ -n "$inc" ] || { echo "cuda-toolkit: nvidia-cutlass holds no include/cute" >&2; exit 1; }
     mkdir -p "$dir/cutlass"
     cp -r "$(dirname "$inc")" "$dir/cutlass/include"
     rm -rf "$ctmp"

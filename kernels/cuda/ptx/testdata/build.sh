@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 cuda=${OPENINFER_CACHE:-$PWD/../../../../.cache}/cuda
 for cu in ${*:-*.cu}; do
     ptx=${cu%.cu}.ptx
-    "$cuda/bin/nvcc" -ptx -arch=compute_80 -std=c++17 -lineinfo -I"$cuda/cutlass/include" -o "$ptx.tmp" "$cu"
+    "$cuda/bin/nvcc" -ptx -arch=compute_80 -std=c++17 --expt-relaxed-constexpr -lineinfo -I"$cuda/cutlass/include" -o "$ptx.tmp" "$cu"
     {
         echo "// source sha256 $(cat "$cu" $(sed -n 's/^#include "\(.*\)"/\1/p' "$cu") | sha256sum | cut -d' ' -f1)"
         "$cuda/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, \(.*\)/\/\/ nvcc \1/p'
