@@ -1,6 +1,9 @@
 package ptx
 
-import "math/bits"
+import (
+	"math/bits"
+	"strings"
+)
 
 // A block is a running thread block: warps that take turns on one goroutine.
 type block struct {
@@ -62,16 +65,23 @@ func (l *launch) newBlock(wk *worker, linear int) *block {
 	n := (threads + 31) / 32
 	free := wk.free
 	wk.free = nil
-	b.shared = region{name: "shared", data: newBytes(l.sharedBytes), init: make([]byte, l.sharedBytes)}
-	b.shared.pages = newPages(l.sharedBytes)
+	if wk.shared != nil {
+		b.shared, wk.shared = *wk.shared, nil
+		clear(b.shared.init)
+	} else {
+		b.shared = region{name: "shared", private: true, data: newBytes(l.sharedBytes), init: make([]byte, l.sharedBytes), pages: newPages(l.sharedBytes)}
+	}
+	b.shared.tag = b.tag
 	for i := range n {
 		var w *warp
+		again := false
 		if len(free) > i {
 			w = free[i]
 			w.reset()
+			again = true
 		} else {
 			w = &warp{regs: make([]vec, l.prog.nVecs+1), preds: make([]uint32, l.prog.nPreds+1)}
-			w.local = region{name: "local", data: make([]byte, 32*b.frameStride), init: make([]byte, 32*b.frameStride)}
+			w.local = region{name: "local", private: true, data: make([]byte, 32*b.frameStride), init: make([]byte, 32*b.frameStride)}
 		}
 		w.block, w.id, w.time = b, i, 1
 		w.vc = make([]uint32, n)
@@ -81,7 +91,7 @@ func (l *launch) newBlock(wk *worker, linear int) *block {
 		}
 		w.live = w.all
 		w.splits = append(w.splits[:0], split{mask: w.all})
-		w.fillFixed()
+		w.fillFixed(again)
 		b.warps = append(b.warps, w)
 		b.order = append(b.order, i)
 	}
@@ -94,10 +104,14 @@ func (w *warp) reset() {
 	*w = warp{regs: w.regs, preds: w.preds, local: w.local, splits: w.splits[:0]}
 }
 
-func (w *warp) fillFixed() {
+// fillFixed sets constants and special registers; in a warp used again only what differs by block.
+func (w *warp) fillFixed(again bool) {
 	b := w.block
 	cfg := &b.launch.cfg
 	for _, f := range b.prog.fixed {
+		if again && !strings.HasPrefix(f.special, "%ctaid") && f.special != "%smid" {
+			continue
+		}
 		v := &w.regs[f.at]
 		for l := range v {
 			t := w.id*32 + l

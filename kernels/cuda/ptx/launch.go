@@ -206,11 +206,13 @@ type faultKey struct {
 }
 
 type worker struct {
-	counts []opCount
-	free   []*warp // of the last block, to use again
-	live   []*block
-	mma    uint64
-	clock  uint64
+	counts  []opCount
+	free    []*warp // of the last block, to use again
+	live    []*block
+	mma     uint64
+	shared  *region // of the last block
+	scratch mmaScratch
+	clock   uint64
 }
 
 const (
@@ -330,7 +332,7 @@ func (l *launch) work(id int, wk *worker) {
 		}
 		if done {
 			l.liveN.Add(-1)
-			wk.free = b.warps
+			wk.free, wk.shared = b.warps, &b.shared
 			continue
 		}
 		wk.live = append(wk.live, b)

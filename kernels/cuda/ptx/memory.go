@@ -27,11 +27,13 @@ const (
 // A region is a run of memory with what is known about it: which bytes were written, and who
 // touched them last.
 type region struct {
-	name  string // "global", "shared", "local", "const", "param"
-	base  uint64
-	data  []byte
-	init  []byte // per byte: 1 when written; nil when all are
-	pages []atomic.Pointer[shadowPage]
+	name    string // "global", "shared", "local", "const", "param"
+	base    uint64
+	private bool   // of one block
+	tag     uint32 // of that block
+	data    []byte
+	init    []byte // per byte: 1 when written; nil when all are
+	pages   []atomic.Pointer[shadowPage]
 	// Per 32-byte sector one bit a byte: read, written, and read through the non-coherent path in
 	// this launch. Only for global memory.
 	read, written, nc []uint32

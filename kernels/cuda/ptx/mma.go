@@ -2,7 +2,6 @@ package ptx
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -26,6 +25,7 @@ type mmaOp struct {
 	half       bool // C and D are f16
 	halfC      bool
 	integer    bool
+	f16        bool
 	sat        bool
 }
 
@@ -66,6 +66,7 @@ func (c *compiler) tensor(m *modifiers) error {
 	if !ok {
 		return m.refuse()
 	}
+	mm.f16 = ta == "f16"
 	mm.half, mm.halfC = td == "f16", tc == "f16"
 	mm.k = map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32, "m16n8k64": 64}[shape]
 	mm.e = 32 / width
@@ -131,25 +132,30 @@ func decoder(t string, w uint) func(uint64, uint) float64 {
 	return func(b uint64, i uint) float64 { return float64(int64(ext(b>>(w*i), w, s))) }
 }
 
+// mmaScratch holds the operands of one product; a worker has one, for zeroing it costs more than
+// the product.
+type mmaScratch struct {
+	a [16][64]float64
+	b [8][64]float64 // by column
+}
+
 func (w *warp) mma(o *op) {
 	mm := o.mma
-	var A [16][64]float64
-	var B [8][64]float64 // by column
+	s := &w.block.worker.scratch
+	A, B := &s.a, &s.b
 	E := int(mm.e)
-	for lane := range 32 {
-		g, t := lane>>2, lane&3
-		for r, reg := range mm.a {
-			v := w.regs[reg][lane]
-			row, col := g+8*(r&1), (r>>1)*4*E+t*E
-			for i := range E {
-				A[row][col+i] = mm.decodeA(v, uint(i))
-			}
+	for r, reg := range mm.a {
+		v := &w.regs[reg]
+		for lane := range 32 {
+			row, col := lane>>2+8*(r&1), (r>>1)*4*E+lane&3*E
+			mm.fill(A[row&15][col:col+E], v[lane], mm.decodeA)
 		}
-		for r, reg := range mm.b {
-			v := w.regs[reg][lane]
-			for i := range E {
-				B[g][r*4*E+t*E+i] = mm.decodeB(v, uint(i))
-			}
+	}
+	for r, reg := range mm.b {
+		v := &w.regs[reg]
+		for lane := range 32 {
+			col := r*4*E + lane&3*E
+			mm.fill(B[lane>>2][col:col+E], v[lane], mm.decodeB)
 		}
 	}
 	k := mm.k
@@ -158,10 +164,7 @@ func (w *warp) mma(o *op) {
 		g, t := lane>>2, lane&3
 		for j := range 4 {
 			a, b := A[g+8*(j>>1)][:k], B[2*t+j&1][:k]
-			sum := 0.0
-			for i, x := range a {
-				sum += x * b[i]
-			}
+			sum := dot(a, b)
 			switch {
 			case mm.integer:
 				c := int64(int32(w.regs[mm.c[j]][lane]))
@@ -234,4 +237,27 @@ func (w *warp) ldmatrix(o *op, act uint32, pc int32) {
 	}
 }
 
-func popcount(m uint32) uint64 { return uint64(bits.OnesCount32(m)) }
+// dot sums in four strands: the processor adds them side by side. The length is a multiple of four.
+func dot(a, b []float64) float64 {
+	b = b[:len(a)]
+	var s0, s1, s2, s3 float64
+	for i := 0; i+4 <= len(a); i += 4 {
+		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+	}
+	return s0 + s1 + (s2 + s3)
+}
+
+// fill decodes the elements of one register.
+func (mm *mmaOp) fill(to []float64, v uint64, decode func(uint64, uint) float64) {
+	if mm.f16 {
+		to[1], to[0] = float64(halfTable[v>>16&0xffff]), float64(halfTable[v&0xffff])
+		return
+	}
+	for i := range to {
+		to[i] = decode(v, uint(i))
+	}
+}

@@ -49,7 +49,7 @@ func (r *region) page(i uint64, align uint64) *shadowPage {
 		p := slot.Load()
 		switch {
 		case p == nil:
-			shift := uint(2)
+			shift := uint(4)
 			for align&(1<<shift-1) != 0 {
 				shift--
 			}
@@ -94,6 +94,27 @@ func (w *warp) ordered(rec record, lane int) bool {
 	return rec.time() <= w.synced || w.pairs != nil && w.pairs[lane][ol] >= rec.time()
 }
 
+// Cells of shared memory belong to one block, those of global memory to all that run.
+
+func (r *region) get(p *uint64) record {
+	if r.private {
+		if v := record(*p); v.tag() == r.tag {
+			return v
+		}
+		return 0 // of a block that had this memory before
+	}
+	return record(atomic.LoadUint64(p))
+}
+
+func (r *region) put(p *uint64, at *int32, rec record, pc int32) {
+	if r.private {
+		*p, *at = uint64(rec), pc
+		return
+	}
+	atomic.StoreUint64(p, uint64(rec))
+	atomic.StoreInt32(at, pc)
+}
+
 // track notes an access of lane to bytes [off, off+n) of r and gives the first conflict. same says
 // that a write leaves the bytes as they are, which no reader can tell from not writing.
 func (w *warp) track(r *region, off, n uint64, lane int, write, same bool, flags record, pc int32) (hit conflict) {
@@ -104,36 +125,33 @@ func (w *warp) track(r *region, off, n uint64, lane int, write, same bool, flags
 		k := min(n, 1<<pageShift-in)
 		for i := in >> p.shift; i < (in+k)>>p.shift; i++ {
 			c := &p.cells[i]
-			last := record(atomic.LoadUint64(&c.write))
+			last := r.get(&c.write)
 			if last != 0 && last != rec && !(last&flags&recStrong != 0) && !w.ordered(last, lane) &&
 				!(write && same && last&recAsync == 0) {
 				hit = conflict{last, atomic.LoadInt32(&c.writePC), true}
 			}
-			read := record(atomic.LoadUint64(&c.read))
+			read := r.get(&c.read)
 			if !write {
 				if read == rec {
 					continue
 				}
 				if read != 0 && read.thread() != rec.thread() && !w.ordered(read, lane) {
-					atomic.StoreUint64(&c.read2, uint64(read))
-					atomic.StoreInt32(&c.readPC2, atomic.LoadInt32(&c.readPC))
+					r.put(&c.read2, &c.readPC2, read, atomic.LoadInt32(&c.readPC))
 				}
-				atomic.StoreUint64(&c.read, uint64(rec))
-				atomic.StoreInt32(&c.readPC, pc)
+				r.put(&c.read, &c.readPC, rec, pc)
 				continue
 			}
 			if read != 0 {
 				if !(read&flags&recStrong != 0) && !same && !w.ordered(read, lane) {
 					hit = conflict{read, atomic.LoadInt32(&c.readPC), false}
 				}
-				if read2 := record(atomic.LoadUint64(&c.read2)); read2 != 0 && !(read2&flags&recStrong != 0) && !same && !w.ordered(read2, lane) {
+				if read2 := r.get(&c.read2); read2 != 0 && !(read2&flags&recStrong != 0) && !same && !w.ordered(read2, lane) {
 					hit = conflict{read2, atomic.LoadInt32(&c.readPC2), false}
 				}
-				atomic.StoreUint64(&c.read, 0)
-				atomic.StoreUint64(&c.read2, 0)
+				r.put(&c.read, &c.readPC, 0, 0)
+				r.put(&c.read2, &c.readPC2, 0, 0)
 			}
-			atomic.StoreUint64(&c.write, uint64(rec))
-			atomic.StoreInt32(&c.writePC, pc)
+			r.put(&c.write, &c.writePC, rec, pc)
 		}
 		off, n = off+k, n-k
 	}
@@ -149,8 +167,7 @@ func (w *warp) landed(r *region, off, n uint64, lane int, pc int32) {
 		k := min(n, 1<<pageShift-in)
 		for i := in >> p.shift; i < (in+k)>>p.shift; i++ {
 			c := &p.cells[i]
-			atomic.StoreUint64(&c.write, uint64(rec))
-			atomic.StoreInt32(&c.writePC, pc)
+			r.put(&c.write, &c.writePC, rec, pc)
 		}
 		off, n = off+k, n-k
 	}
