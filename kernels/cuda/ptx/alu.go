@@ -143,6 +143,13 @@ func compileALU(in *instr) (op aluOp, ok bool, err error) {
 		op, err = intALU(m)
 	case "cvt":
 		op, err = convert(m)
+	case "set":
+		if last != "f16x2" {
+			return op, false, nil
+		}
+		op, err = setHalves(m)
+	case "vabsdiff2", "vabsdiff4":
+		op, err = absDiff(m)
 	case "slct":
 		op, err = slct(m)
 	default:

@@ -432,3 +432,25 @@ func special(m *modifiers, t string, ftz bool) (aluOp, error) {
 	fm := halfFormat(t)
 	return aluOp{halves(t, func(a, _, _ uint64) uint64 { return fm.narrow(f(fm.widen(a), 0), rn) }), src, t, Special}, nil
 }
+
+// setHalves: set.lt.f16x2.f16x2 and set.lt.u32.f16x2 compare each half; true is 1.0 or all ones.
+func setHalves(m *modifiers) (aluOp, error) {
+	test := m.take("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+	ftz := m.has("ftz")
+	ts, err := m.types(2)
+	if err != nil {
+		return aluOp{}, err
+	}
+	cmp := ordering(test, "f16", ftz)
+	yes := map[string]uint64{"f16x2": 0x3c00, "u32": 0xffff, "s32": 0xffff}[ts[0]]
+	if cmp == nil || yes == 0 {
+		return aluOp{}, m.refuse()
+	}
+	one := func(a, b uint64) uint64 {
+		if cmp(a&0xffff, b&0xffff) {
+			return yes
+		}
+		return 0
+	}
+	return aluOp{map2(func(a, b uint64) uint64 { return one(a, b) | one(a>>16, b>>16)<<16 }), []string{"f16x2", "f16x2"}, ts[0], FP16}, nil
+}

@@ -510,3 +510,36 @@ func slct(m *modifiers) (aluOp, error) {
 		return b
 	}), []string{ts[0], ts[0], "f32"}, ts[0], Move}, nil
 }
+
+// absDiff: vabsdiff4.u32.u32.u32 d, a, b, c: |a - b| in each byte, or half, of a word; with .add
+// their sum and c.
+func absDiff(m *modifiers) (aluOp, error) {
+	add := m.has("add")
+	ts, err := m.types(3)
+	if err != nil {
+		return aluOp{}, err
+	}
+	if ts[0] != "u32" || ts[1] != ts[2] || ts[1] != "u32" && ts[1] != "s32" {
+		return aluOp{}, m.refuse()
+	}
+	w, s := uint(8), signed(ts[1])
+	if m.in.op == "vabsdiff2" {
+		w = 16
+	}
+	return aluOp{map3(func(a, b, c uint64) uint64 {
+		var out uint64
+		for sh := uint(0); sh < 32; sh += w {
+			d := int64(ext(a>>sh, w, s)) - int64(ext(b>>sh, w, s))
+			d = max(d, -d)
+			if add {
+				c += uint64(d)
+			} else {
+				out |= uint64(d) << sh
+			}
+		}
+		if add {
+			return c & 0xffffffff
+		}
+		return out
+	}), []string{"u32", "u32", "u32"}, "u32", Integer}, nil
+}

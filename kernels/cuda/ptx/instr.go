@@ -394,6 +394,14 @@ func lanes(f func(a, b uint64) bool) func(a, b *vec) uint32 {
 }
 
 func comparison(test, t string, ftz bool) func(a, b *vec) uint32 {
+	if f := ordering(test, t, ftz); f != nil {
+		return lanes(f)
+	}
+	return nil
+}
+
+// ordering gives the comparison of two numbers of type t; nil when there is none.
+func ordering(test, t string, ftz bool) func(a, b uint64) bool {
 	w := width(t)
 	if w < 16 {
 		return nil
@@ -407,9 +415,9 @@ func comparison(test, t string, ftz bool) func(a, b *vec) uint32 {
 		var f func(a, b uint64) bool
 		switch test {
 		case "eq":
-			return lanes(func(a, b uint64) bool { return a == b })
+			return func(a, b uint64) bool { return a == b }
 		case "ne":
-			return lanes(func(a, b uint64) bool { return a != b })
+			return func(a, b uint64) bool { return a != b }
 		case "lt", "lo":
 			f = func(a, b uint64) bool { return a < b }
 		case "le", "ls":
@@ -425,10 +433,10 @@ func comparison(test, t string, ftz bool) func(a, b *vec) uint32 {
 			return nil
 		}
 		if !s {
-			return lanes(f)
+			return f
 		}
 		// Shifted to the top with the sign flipped, signed numbers compare like unsigned ones.
-		return lanes(func(a, b uint64) bool { return f(a<<shift^1<<63, b<<shift^1<<63) })
+		return func(a, b uint64) bool { return f(a<<shift^1<<63, b<<shift^1<<63) }
 	}
 	var value func(uint64) float64
 	switch t {
@@ -470,10 +478,10 @@ func comparison(test, t string, ftz bool) func(a, b *vec) uint32 {
 	default:
 		return nil
 	}
-	return lanes(func(a, b uint64) bool {
+	return func(a, b uint64) bool {
 		x, y := value(a), value(b)
 		return f(x, y) || unordered && (x != x || y != y)
-	})
+	}
 }
 
 func (c *compiler) testp(m *modifiers) error {

@@ -73,13 +73,13 @@ func lex(src string) ([]token, error) {
 			i = end + 1
 		case wordByte(c):
 			end := i
-			for end < len(src) && (wordByte(src[end]) || src[i] != '.' && strings.HasPrefix(src[end:], "::")) {
+			for end < len(src) && (wordByte(src[end]) && (end == i || c != '.' || src[end] != '.') || src[i] != '.' && strings.HasPrefix(src[end:], "::")) {
 				if src[end] == ':' {
 					end++
 				}
 				end++
 			}
-			toks = append(toks, token{'w', src[i:end], line})
+			toks = append(toks, token{'w', src[i:end], line}) // ".reg.b16" gives two
 			i = end
 		case strings.IndexByte("{}[]()<>,;:@!|+-=*", c) >= 0:
 			toks = append(toks, token{'p', src[i : i+1], line})
