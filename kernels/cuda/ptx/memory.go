@@ -1,0 +1,189 @@
+package ptx
+
+import (
+	"fmt"
+	"sync/atomic"
+)
+
+// Memory is a card's memory. Each allocation has address room of its own, 4 GiB or more, so that an
+// access outside it cannot fall into another one. Allocate, copy and launch from one goroutine.
+type Memory struct {
+	slots   []*region // of 4 GiB each; nil where nothing is allocated
+	touched []*region // with state of the running launch
+}
+
+// The generic address space: shared, local, constant and parameter memory are windows below global
+// memory.
+const (
+	windowShared = 1 << 40
+	windowLocal  = 2 << 40
+	windowConst  = 3 << 40
+	windowParam  = 4 << 40
+	firstGlobal  = 16 << 40
+	slotShift    = 32
+	pageShift    = 12
+)
+
+// A region is a run of memory with what is known about it: which bytes were written, and who
+// touched them last.
+type region struct {
+	name    string // "global", "shared", "local", "const", "param"
+	base    uint64
+	private bool   // of one block
+	tag     uint32 // of that block
+	data    []byte
+	init    []byte // per byte: 1 when written; nil when all are
+	pages   []atomic.Pointer[shadowPage]
+	// Per 32-byte sector one bit a byte: read, written, and read through the non-coherent path in
+	// this launch. Only for global memory.
+	read, written, nc []uint32
+}
+
+// NewMemory gives an empty memory.
+func NewMemory() *Memory { return &Memory{} }
+
+// Alloc gives size bytes that nobody has written, at an address divisible by 256.
+func (m *Memory) Alloc(size int) (uint64, error) {
+	if size <= 0 || size > 1<<40 {
+		return 0, fmt.Errorf("ptx: allocation of %d bytes", size)
+	}
+	need := (size-1)>>slotShift + 2 // one empty slot behind
+	at := len(m.slots)
+	for i, run := 0, 0; i < len(m.slots); i++ {
+		if run++; m.slots[i] != nil {
+			run = 0
+		}
+		if run == need+1 { // and one before
+			at = i - need + 1
+			break
+		}
+	}
+	if at+need > 1<<14 {
+		return 0, fmt.Errorf("ptx: more than %d allocations", 1<<13)
+	}
+	for len(m.slots) < at+need {
+		m.slots = append(m.slots, nil)
+	}
+	r := &region{name: "global", base: firstGlobal + uint64(at)<<slotShift, data: newBytes(size), init: make([]byte, size)}
+	for i := range need - 1 {
+		m.slots[at+i] = r
+	}
+	return r.base, nil
+}
+
+// Free returns an allocation, given the address that Alloc gave.
+func (m *Memory) Free(addr uint64) error {
+	r := m.find(addr)
+	if r == nil || r.base != addr {
+		return fmt.Errorf("ptx: free of %#x, which is not the start of an allocation", addr)
+	}
+	for i := range m.slots {
+		if m.slots[i] == r {
+			m.slots[i] = nil
+		}
+	}
+	return nil
+}
+
+// find gives the allocation whose address room holds addr.
+func (m *Memory) find(addr uint64) *region {
+	if i := addr - firstGlobal; addr >= firstGlobal && i>>slotShift < uint64(len(m.slots)) {
+		return m.slots[i>>slotShift]
+	}
+	return nil
+}
+
+func (m *Memory) span(what string, addr uint64, n int) (*region, uint64, error) {
+	r := m.find(addr)
+	if r == nil || addr-r.base > uint64(len(r.data)) || uint64(n) > uint64(len(r.data))-(addr-r.base) {
+		return nil, 0, fmt.Errorf("ptx: %s of %d bytes at %#x: not inside an allocation", what, n, addr)
+	}
+	return r, addr - r.base, nil
+}
+
+// Write copies b to addr.
+func (m *Memory) Write(addr uint64, b []byte) error {
+	r, off, err := m.span("write", addr, len(b))
+	if err != nil {
+		return err
+	}
+	copy(r.data[off:], b)
+	r.markWritten(off, uint64(len(b)))
+	return nil
+}
+
+// Read copies len(b) bytes from addr into b. Bytes nobody wrote read as zeros.
+func (m *Memory) Read(addr uint64, b []byte) error {
+	r, off, err := m.span("read", addr, len(b))
+	if err != nil {
+		return err
+	}
+	copy(b, r.data[off:])
+	return nil
+}
+
+// Written counts the bytes of [addr, addr+n) that were written.
+func (m *Memory) Written(addr uint64, n int) (int, error) {
+	r, off, err := m.span("query", addr, n)
+	if err != nil {
+		return 0, err
+	}
+	if r.init == nil {
+		return n, nil
+	}
+	count := 0
+	for _, b := range r.init[off : off+uint64(n)] {
+		count += int(b)
+	}
+	return count, nil
+}
+
+func (r *region) markWritten(off, n uint64) {
+	if r.init == nil {
+		return
+	}
+	if n == uint64(len(r.data)) {
+		r.init = nil
+		return
+	}
+	s := r.init[off : off+n]
+	for i := range s {
+		s[i] = 1
+	}
+}
+
+// begin clears what the last launch left about who touched what.
+func (m *Memory) begin() {
+	for _, r := range m.touched {
+		r.pages, r.read, r.written, r.nc = nil, nil, nil, nil
+	}
+	m.touched = m.touched[:0]
+	for i, r := range m.slots {
+		if r != nil && (i == 0 || m.slots[i-1] != r) {
+			sectors := (len(r.data) + 31) / 32
+			r.pages = newPages(len(r.data))
+			r.read, r.written, r.nc = make([]uint32, sectors), make([]uint32, sectors), make([]uint32, sectors)
+			m.touched = append(m.touched, r)
+		}
+	}
+}
+
+// mark sets the bits of bytes [off, off+n) in a sector map.
+func mark(bitmap []uint32, off, n uint64) {
+	for n > 0 {
+		sector, first := off/32, off%32
+		k := min(n, 32-first)
+		set := uint32(uint64(1)<<k-1) << first
+		if p := &bitmap[sector]; atomic.LoadUint32(p)&set != set {
+			atomic.OrUint32(p, set)
+		}
+		off, n = off+k, n-k
+	}
+}
+
+// newBytes makes zeroed memory whose start is aligned for the host's atomics.
+func newBytes(n int) []byte { return make([]byte, n, max(64, n+7)) }
+
+func newPages(n int) []atomic.Pointer[shadowPage] {
+	return make([]atomic.Pointer[shadowPage], (n+1<<pageShift-1)>>pageShift)
+}

@@ -1,0 +1,263 @@
+package ptx
+
+import (
+	"math"
+	"slices"
+)
+
+// mma.sync: D[16,8] = A[16,K] * B[K,8] + C[16,8], spread over a warp.
+//
+// With g = lane/4, t = lane%4 and E elements in a 32-bit register:
+//
+//	A: register r, element i is row g + 8*(r&1), column (r>>1)*4E + t*E + i
+//	B: register r, element i is row r*4E + t*E + i, column g
+//	C, D: element j is row g + 8*(j>>1), column 2t + (j&1); f16 puts two in a register
+//
+// Products are exact. A float32 sum is made in float64 and rounded once; a card adds in an order
+// and precision NVIDIA does not state, so results agree to the last bits only. Integers are exact.
+
+type mmaOp struct {
+	k          int
+	e          uint // elements a register
+	a, b, c, d []int32
+	decodeA    func(bits uint64, i uint) float64
+	decodeB    func(bits uint64, i uint) float64
+	half       bool // C and D are f16
+	halfC      bool
+	integer    bool
+	f16        bool
+	sat        bool
+}
+
+func (c *compiler) tensor(m *modifiers) error {
+	in := c.in
+	ok := m.has("sync") && m.has("aligned")
+	shape := m.take("m16n8k4", "m16n8k8", "m16n8k16", "m16n8k32", "m16n8k64")
+	ok = ok && m.has("row") && m.has("col")
+	mm := &mmaOp{sat: m.has("satfinite")}
+	if !ok || shape == "" || len(m.left) != 4 {
+		return m.refuse()
+	}
+	td, ta, tb, tc := m.left[0], m.left[1], m.left[2], m.left[3]
+	width := uint(0)
+	var ks []string
+	switch ta {
+	case "f16", "bf16":
+		width, ks = 16, []string{"m16n8k8", "m16n8k16"}
+	case "tf32":
+		width, ks = 32, []string{"m16n8k4", "m16n8k8"}
+	case "s8", "u8":
+		width, ks = 8, []string{"m16n8k16", "m16n8k32"}
+	case "s4", "u4":
+		width, ks = 4, []string{"m16n8k32", "m16n8k64"}
+	}
+	mm.integer = width == 8 || width == 4
+	if !slices.Contains(ks, shape) || mm.sat && !mm.integer {
+		return m.refuse()
+	}
+	switch {
+	case mm.integer:
+		ok = td == "s32" && tc == "s32" && tb[1:] == ta[1:] && (tb[0] == 's' || tb[0] == 'u')
+	case ta == "f16":
+		ok = tb == ta && (td == "f16" || td == "f32") && (tc == "f16" || tc == "f32")
+	default:
+		ok = tb == ta && td == "f32" && tc == "f32"
+	}
+	if !ok {
+		return m.refuse()
+	}
+	mm.f16 = ta == "f16"
+	mm.half, mm.halfC = td == "f16", tc == "f16"
+	mm.k = map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32, "m16n8k64": 64}[shape]
+	mm.e = 32 / width
+	mm.decodeA, mm.decodeB = decoder(ta, width), decoder(tb, width)
+	if err := c.want(4); err != nil {
+		return err
+	}
+	nA := 16 * mm.k / 32 / int(mm.e)
+	nB := 8 * mm.k / 32 / int(mm.e)
+	count := func(half bool) (int, string) {
+		if half {
+			return 2, "b32"
+		}
+		return 4, "b32"
+	}
+	nD, tyD := count(mm.half)
+	nC, tyC := count(mm.halfC)
+	var err error
+	get := func(o operand, n int, typ string, dst bool) []int32 {
+		list := o.list
+		if o.kind != oVec {
+			list = []operand{o}
+		}
+		if len(list) != n && err == nil {
+			err = c.errorf("%d registers where %d belong", len(list), n)
+		}
+		var out []int32
+		for _, e := range list {
+			var r int32
+			var e2 error
+			if dst {
+				r, e2 = c.dest(e, typ)
+			} else {
+				r, e2 = c.source(e, typ)
+			}
+			if e2 != nil && err == nil {
+				err = e2
+			}
+			out = append(out, r)
+		}
+		return out
+	}
+	mm.d = get(in.args[0], nD, tyD, true)
+	mm.a = get(in.args[1], nA, "b32", false)
+	mm.b = get(in.args[2], nB, "b32", false)
+	mm.c = get(in.args[3], nC, tyC, false)
+	if err != nil {
+		return err
+	}
+	return c.guarded(op{kind: kMMA, class: Tensor, mma: mm})
+}
+
+func decoder(t string, w uint) func(uint64, uint) float64 {
+	switch t {
+	case "f16":
+		return func(b uint64, i uint) float64 { return float64(halfTable[b>>(16*i)&0xffff]) }
+	case "bf16":
+		return func(b uint64, i uint) float64 { return float64(f32(b >> (16 * i) << 16 & 0xffff0000)) }
+	case "tf32": // the low 13 bits are not looked at
+		return func(b uint64, _ uint) float64 { return float64(f32(b & 0xffffe000)) }
+	}
+	s := t[0] == 's'
+	return func(b uint64, i uint) float64 { return float64(int64(ext(b>>(w*i), w, s))) }
+}
+
+// mmaScratch holds the operands of one product; a worker has one, for zeroing it costs more than
+// the product.
+type mmaScratch struct {
+	a [16][64]float64
+	b [8][64]float64 // by column
+}
+
+func (w *warp) mma(o *op) {
+	mm := o.mma
+	s := &w.block.worker.scratch
+	A, B := &s.a, &s.b
+	E := int(mm.e)
+	for r, reg := range mm.a {
+		v := &w.regs[reg]
+		for lane := range 32 {
+			row, col := lane>>2+8*(r&1), (r>>1)*4*E+lane&3*E
+			mm.fill(A[row&15][col:col+E], v[lane], mm.decodeA)
+		}
+	}
+	for r, reg := range mm.b {
+		v := &w.regs[reg]
+		for lane := range 32 {
+			col := r*4*E + lane&3*E
+			mm.fill(B[lane>>2][col:col+E], v[lane], mm.decodeB)
+		}
+	}
+	k := mm.k
+	var D [32][4]uint64
+	for lane := range 32 {
+		g, t := lane>>2, lane&3
+		for j := range 4 {
+			a, b := A[g+8*(j>>1)][:k], B[2*t+j&1][:k]
+			sum := dot(a, b)
+			switch {
+			case mm.integer:
+				c := int64(int32(w.regs[mm.c[j]][lane]))
+				v := c + int64(sum)
+				if mm.sat {
+					v = max(math.MinInt32, min(math.MaxInt32, v))
+				}
+				D[lane][j] = uint64(uint32(v))
+				continue
+			case mm.halfC:
+				sum += float64(halfTable[w.regs[mm.c[j>>1]][lane]>>(16*(j&1))&0xffff])
+			default:
+				sum += float64(f32(w.regs[mm.c[j]][lane]))
+			}
+			if mm.half {
+				D[lane][j] = fp16.narrow(sum, rn)
+			} else {
+				D[lane][j] = b32(float32(sum))
+			}
+		}
+	}
+	for lane := range 32 {
+		for j, reg := range mm.d {
+			if mm.half {
+				w.regs[reg][lane] = D[lane][2*j] | D[lane][2*j+1]<<16
+			} else {
+				w.regs[reg][lane] = D[lane][j]
+			}
+		}
+	}
+}
+
+// ldmatrix loads 8x8 matrices of 16-bit numbers: lane 8m+r names row r of matrix m; lane l gets
+// elements 2*(l%4) and the next of row l/4, or transposed, of column l/4.
+func (w *warp) ldmatrix(o *op, act uint32, pc int32) {
+	mo := o.mem
+	var rows [32][16]byte
+	n := len(mo.regs)
+	w.beginAccess()
+	for lane := range 8 * n {
+		addr := w.regs[o.a][lane] + uint64(o.imm)
+		if o.sub&1 == 1 {
+			addr &= 0xffffffff
+		}
+		r, off, ok := w.check(o, pc, lane, addr, mo.space, 16, 16, false, false, false)
+		if ok {
+			copy(rows[lane][:], r.data[off:off+16])
+		}
+	}
+	w.endAccess(pc, 16)
+	for m, reg := range mo.regs {
+		d := &w.regs[reg]
+		for lane := range 32 {
+			if act>>lane&1 == 0 {
+				continue
+			}
+			g, t := lane>>2, lane&3
+			var lo, hi uint64
+			at := func(row, col int) uint64 {
+				b := rows[8*m+row][2*col:]
+				return uint64(b[0]) | uint64(b[1])<<8
+			}
+			if o.sub&2 == 0 {
+				lo, hi = at(g, 2*t), at(g, 2*t+1)
+			} else {
+				lo, hi = at(2*t, g), at(2*t+1, g)
+			}
+			d[lane] = lo | hi<<16
+		}
+	}
+}
+
+// dot sums in four strands: the processor adds them side by side. The length is a multiple of four.
+func dot(a, b []float64) float64 {
+	b = b[:len(a)]
+	var s0, s1, s2, s3 float64
+	for i := 0; i+4 <= len(a); i += 4 {
+		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
+		s0 += x[0] * y[0]
+		s1 += x[1] * y[1]
+		s2 += x[2] * y[2]
+		s3 += x[3] * y[3]
+	}
+	return s0 + s1 + (s2 + s3)
+}
+
+// fill decodes the elements of one register.
+func (mm *mmaOp) fill(to []float64, v uint64, decode func(uint64, uint) float64) {
+	if mm.f16 {
+		to[1], to[0] = float64(halfTable[v>>16&0xffff]), float64(halfTable[v&0xffff])
+		return
+	}
+	for i := range to {
+		to[i] = decode(v, uint(i))
+	}
+}
