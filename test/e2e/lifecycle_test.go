@@ -493,7 +493,7 @@ func TestStartUpSizing(t *testing.T) {
 // TestCountersAddUp: what /metrics counts is what the answers said.
 func TestCountersAddUp(t *testing.T) {
 	s := serve(t, engine.Options{Models: demos()}, api.Options{})
-	type sums struct{ prompt, completion, cached, sequences, stop, length float64 }
+	type sums struct{ prompt, completion, sequences, stop, length float64 }
 	want := map[string]*sums{tales: {}, bard: {}}
 	var mu sync.Mutex
 	var wait sync.WaitGroup
