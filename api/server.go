@@ -300,7 +300,11 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 			args = append(args, "param", w.err.param)
 		}
 	}
-	args = append(args, "status", status, "outcome", outcome, "ms", took.Milliseconds())
+	args = append(args, "status", status)
+	if outcome != "" {
+		args = append(args, "outcome", outcome)
+	}
+	args = append(args, "ms", took.Milliseconds())
 	h.metrics.reply(rt, r.URL.Path, status)
 	h.Log.Log(context.Background(), level, "request", args...)
 }

@@ -34,9 +34,9 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.StringVar(&c.Device, "device", "auto", "auto, cpu or ref (plain Go: the slow specification)")
 	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
-	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: a share of free memory)")
-	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16 or float32, for all models or NAME=TYPE")
-	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default: the checkpoint's)")
+	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
+	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
 }
 
 // apply folds the per-model flags into c, whose models are known by then.

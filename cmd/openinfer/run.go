@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +28,11 @@ func runCommand() *cobra.Command {
 		Long: `Answer a prompt in the terminal, or chat line by line when there is none.
 
 MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder or a .gguf file.
-A model without a chat template continues the prompt as plain text.`,
+A model without a chat template continues the prompt as plain text.
+
+A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: each line is a message.`,
+		Example: `  openinfer run demo-tales "Tell me a story about a fox and a king" --seed 3
+  openinfer run SmolLM2-135M-Instruct.Q4_1.gguf --system "Answer in one sentence."`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
@@ -88,24 +94,63 @@ type session struct {
 	messages    []map[string]string
 }
 
+// chat answers line by line. Reading has its own goroutine, as nothing interrupts a read from a
+// terminal and Ctrl-C must end a chat that waits for its next line.
 func (s *session) chat(ctx context.Context, in io.Reader) error {
-	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, 16<<20)
-	tty := isTerminal(in)
-	if tty {
-		fmt.Fprintf(s.out, "%s. An empty line or Ctrl-D ends.\n", s.info.Name)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lines := make(chan string)
+	var readErr error // set before lines is closed
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(in)
+		scanner.Buffer(nil, 16<<20)
+		for scanner.Scan() {
+			select {
+			case lines <- scanner.Text():
+			case <-ctx.Done():
+				return
+			}
+		}
+		readErr = scanner.Err()
+	}()
+
+	prompt, end := "", ""
+	if isTerminal(in) {
+		fmt.Fprintf(s.out, "%s. An empty line, Ctrl-D or Ctrl-C ends.\n", s.info.Name)
+		prompt, end = ">>> ", "\n"
 	}
 	for {
-		if tty {
-			fmt.Fprint(s.out, ">>> ")
-		}
-		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
-			return lines.Err()
-		}
-		if _, err := s.answer(ctx, lines.Text()); err != nil {
-			return err
+		fmt.Fprint(s.out, prompt)
+		select {
+		case <-ctx.Done():
+			fmt.Fprint(s.out, end)
+			return ctx.Err()
+		case line, ok := <-lines:
+			if !ok {
+				fmt.Fprint(s.out, end)
+				return errors.Join(readErr, ctx.Err())
+			}
+			if strings.TrimSpace(line) == "" {
+				return nil
+			}
+			if err := s.turn(ctx, line); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// turn answers a line of a chat. A conversation that has outgrown the context starts anew with it.
+func (s *session) turn(ctx context.Context, line string) error {
+	spoken := slices.ContainsFunc(s.messages, func(m map[string]string) bool { return m["role"] == "assistant" })
+	_, err := s.answer(ctx, line)
+	if errors.Is(err, engine.ErrContextLength) && s.info.HasChat && spoken {
+		fmt.Fprintf(os.Stderr, "[the conversation is longer than the context of %d tokens: what was said before is forgotten]\n", s.info.MaxModelLen)
+		s.messages = nil
+		_, err = s.answer(ctx, line)
+	}
+	return err
 }
 
 // answer streams the model's answer to text and adds both to the conversation.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,15 @@ takes N or NAME=N sets a value for all models or for one.`,
 		Example: `  openinfer serve
   openinfer serve --models demo-tales,smol=SmolLM2-135M-Instruct.Q4_1.gguf --max-num-seqs 16,smol=64
   openinfer serve --config openinfer.yaml --listen 0.0.0.0:8080 --api-key-file keys.txt`,
-		Args: noArguments,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return nil
+			case slices.Contains(engine.EmbeddedModels(), args[0]):
+				return fmt.Errorf("serve takes no arguments, only flags: write --models %s", args[0])
+			}
+			return fmt.Errorf("serve takes no arguments, only flags: if %q is a model, write --models NAME=%[1]s", args[0])
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
 				if err := readUnderFlags(cmd, &c, file); err != nil {
@@ -65,7 +74,7 @@ takes N or NAME=N sets a value for all models or for one.`,
 	deviceFlags(cmd, &c, &m)
 	f := cmd.Flags()
 	f.StringSliceVar(&m.models, "models", nil, "NAME or NAME=PATH, separated by commas (default: the embedded models)")
-	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _; flags win over it")
+	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _, paths from the working directory; flags win over it")
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
 	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")
 	f.Var(&c.MaxBodySize, "max-body-size", "largest request body")
@@ -150,7 +159,7 @@ func serve(ctx context.Context, c config.Serve) error {
 // shutdown lets running answers end, up to a limit; a second signal stops at once, since the
 // first one restored the signals' default.
 func shutdown(e *engine.Engine, server *http.Server, limit time.Duration, log *slog.Logger) error {
-	log.Info("stopping: no new requests; running ones may end", "limit", limit)
+	log.Info("stopping: no new requests, running ones may end; a second signal stops at once", "limit", limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := e.Drain(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -109,9 +110,12 @@ func ParseModels(flag []string) ([]Model, error) {
 
 // Check reports a value that no server could have.
 func (s *Serve) Check() error {
+	_, _, listenErr := net.SplitHostPort(s.Listen)
 	switch {
 	case s.Listen == "":
 		return errors.New("listen: is empty; write an address such as 127.0.0.1:8080, or :8080 for every interface")
+	case listenErr != nil:
+		return fmt.Errorf("--listen %s: want ADDRESS:PORT such as 127.0.0.1:8080, or :8080 for every interface", s.Listen)
 	case s.MaxBodySize < 1:
 		return errors.New("max body size: must be at least 1 byte")
 	case s.Drain < 0:

@@ -115,7 +115,7 @@ func TestServeCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for says, spoil := range map[string]func(*Serve){
-		"listen": func(s *Serve) { s.Listen = "" }, "max body size": func(s *Serve) { s.MaxBodySize = 0 },
+		"listen": func(s *Serve) { s.Listen = "" }, "8081: want ADDRESS:PORT": func(s *Serve) { s.Listen = "8081" }, "max body size": func(s *Serve) { s.MaxBodySize = 0 },
 		"drain timeout": func(s *Serve) { s.Drain = -1 },
 	} {
 		bad := good

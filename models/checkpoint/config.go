@@ -43,6 +43,9 @@ func (l *ids) UnmarshalJSON(b []byte) error {
 func (c *Checkpoint) readConfig() error {
 	const name = "config.json"
 	raw, err := c.folder.text(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no checkpoint folder, which has a %s, and no .gguf file: %w", name, err)
+	}
 	if err != nil {
 		return err
 	}
