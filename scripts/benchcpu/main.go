@@ -1,3 +1,5 @@
+//go:build linux && cgo
+
 // Command benchcpu measures OpenInfer beside llama.cpp's server on this machine, in one run: the
 // same client, the same token ids, the same number of threads, rounds alternating between the two
 // so that a noisy neighbour hits both. It writes one Markdown page.
