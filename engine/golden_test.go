@@ -35,6 +35,15 @@ func demoModels() []engine.ModelSpec {
 	return []engine.ModelSpec{{Name: "demo-tales"}, {Name: "demo-bard"}}
 }
 
+// skipPlainGo leaves arithmetic in plain Go out of the short run, which the race detector slows
+// twentyfold; the full run has it.
+func skipPlainGo(t *testing.T, o engine.Options) {
+	t.Helper()
+	if testing.Short() && o.Device == "ref" {
+		t.Skip("plain Go arithmetic")
+	}
+}
+
 // soak says that long tests may take their time.
 func soak() bool { return os.Getenv("OPENINFER_SOAK") == "1" }
 
@@ -87,6 +96,7 @@ type goldenPrompt struct {
 func TestDemoModelsAgreeWithTheReference(t *testing.T) {
 	for name, o := range map[string]engine.Options{"ref": {Device: "ref"}, "cpu exact": {Device: "cpu", Exact: true}} {
 		t.Run(name, func(t *testing.T) {
+			skipPlainGo(t, o)
 			o.Models = demoModels()
 			e := open(t, o)
 			for _, spec := range o.Models {
@@ -193,6 +203,7 @@ func TestStreamsTogetherAnswerAsAlone(t *testing.T) {
 		"ref":       {Device: "ref"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			skipPlainGo(t, o)
 			o.Models = demoModels()
 			plain := o
 			plain.PrefixCache = &off
@@ -223,6 +234,9 @@ func TestStreamsTogetherAnswerAsAlone(t *testing.T) {
 
 // The real SmolLM2 beside both demo models.
 func TestThreeModelsTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a 135M model")
+	}
 	path := testdata.Cache(t, "gguf", "SmolLM2-135M-Instruct.Q4_1.gguf")
 	off := false
 	devices := map[string]engine.Options{"cpu": {Device: "cpu"}}
@@ -251,6 +265,9 @@ func TestThreeModelsTogether(t *testing.T) {
 // Prompts, ids and greedy tokens of SmolLM2 are the reference's, up to the first step that it
 // decides by less than rounding.
 func TestSmolLM2AgreesWithTheReference(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a 135M model")
+	}
 	path := testdata.Cache(t, "gguf", "SmolLM2-135M-Instruct.Q4_1.gguf")
 	var golden struct {
 		Cases []struct {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The tests of `make test`: under the race detector what has goroutines that share state, the rest
-# (arithmetic, readers) without it, where it would cost minutes and see nothing in C; then real
+# The tests of `make test`: the short ones of what shares state between goroutines under the race
+# detector (all of it would cost minutes, and it sees nothing in C), then everything, then real
 # models and real clients against the built binary. Prints where the time went.
 set -eu
 cd "$(dirname "$0")/.."
@@ -9,10 +9,10 @@ export OPENINFER_BIN="$PWD/openinfer"
 start=$(date +%s)
 stage() { now=$(date +%s); echo "== $1 (at $((now - start)) s)"; }
 
-stage "pure Go packages, race detector"
-go test -race -timeout 15m $(go list ./... | grep -v -e /kernels -e /models -e /test/)
-stage "kernels and models"
-go test -timeout 15m $(go list ./... | grep -e /kernels -e /models)
+stage "what shares state between goroutines, race detector"
+go test -race -short -timeout 15m ./api/... ./cmd/... ./engine/... ./internal/...
+stage "everything"
+go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/)
 stage "real models, end to end"
 go test -count=1 -timeout 10m ./test/e2e/ ./test/quality/
 stage "real clients"
