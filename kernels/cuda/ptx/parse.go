@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -612,26 +613,37 @@ func (p *parser) instr() (*instr, error) {
 	if slices.Contains(in.mods, "") {
 		return nil, errorf(t.line, "instruction %q is not understood", t.text)
 	}
+	if err := p.operands(in); err != nil {
+		var bad *Error
+		if errors.As(err, &bad) {
+			return nil, errorf(bad.Line, "%s: %s", in.name, bad.Msg)
+		}
+		return nil, err
+	}
+	return in, nil
+}
+
+func (p *parser) operands(in *instr) error {
 	for !p.accept(";") {
 		if len(in.args) > 0 {
 			if err := p.expect(","); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		o, err := p.operand()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if p.accept("|") {
 			q, err := p.operand()
 			if err != nil {
-				return nil, err
+				return err
 			}
 			o.pair = &q
 		}
 		in.args = append(in.args, o)
 	}
-	return in, nil
+	return nil
 }
 
 func (p *parser) operand() (operand, error) {
