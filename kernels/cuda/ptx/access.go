@@ -414,10 +414,8 @@ func (w *warp) atomic(o *op, act uint32, pc int32) {
 		if mo.release {
 			w.fence()
 		}
-		w.strong(genericAddress(mo.space, addr), true, true)
-		if mo.acquire {
-			w.fence()
-		}
+		// Released before the update and acquired after it: who sees the update sees the release.
+		w.strong(genericAddress(mo.space, addr), false, true)
 		if r.pages != nil {
 			if hit := w.track(r, off, mo.size, lane, true, false, recStrong, pc); hit.rec != 0 {
 				w.raceFault(pc, lane, "atomic write", r, off, hit)
@@ -428,6 +426,10 @@ func (w *warp) atomic(o *op, act uint32, pc int32) {
 		}
 		b, c := w.regs[o.b][lane], w.regs[o.c][lane]
 		old, now := update(r.data[off:], mo.size, func(old uint64) uint64 { return mo.atom(old, b, c) })
+		w.strong(genericAddress(mo.space, addr), true, false)
+		if mo.acquire {
+			w.fence()
+		}
 		if old != now {
 			w.block.changed = true
 		}

@@ -346,3 +346,18 @@ func TestWarpWideInstructions(t *testing.T) {
 		}
 	}
 }
+
+func TestBlocksThatWaitForAllOthersGetOn(t *testing.T) {
+	const n = 60
+	r := load(t, "basic.ptx")
+	out := r.alloc(4 * (n + 64*n))
+	res := r.clean(r.run("grid_barrier", x(n), x(64), 0, 2, r.alloc([]int32{0}), out, int32(n)))
+	for i, got := range read[int32](r, out, n+64*n)[n:] {
+		if want := int32((i/64+1)%n*3 + i%64); got != want {
+			t.Fatalf("out[%d] = %d, want %d", i, got, want)
+		}
+	}
+	if res.Counters.MaxLiveBlocks != n {
+		t.Errorf("%d blocks were live at once, want %d", res.Counters.MaxLiveBlocks, n)
+	}
+}

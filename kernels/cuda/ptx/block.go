@@ -31,6 +31,7 @@ type block struct {
 	pastEpoch int64 // of the warps' fingerprints
 	circledAt int64 // epoch of the launch in which every warp was seen to circle
 	changed   bool  // something happened since the scheduler looked
+	quiet     bool  // nothing changed in its last round
 	dead      bool  // a fault from which the block cannot go on
 }
 
@@ -164,15 +165,25 @@ func (w *warp) fillFixed(again bool) {
 
 // run executes about budget instructions of the block's warps and reports whether it has ended.
 func (b *block) run(budget int) (done bool, used int) {
+	any := b.changed
+	defer func() { b.changed = any }()
 	for used < budget && b.alive > 0 && !b.dead && !b.launch.stop.Load() {
 		before := used
+		b.changed = false
 		for _, i := range b.order {
 			w := b.warps[i]
 			if w.live == 0 {
 				continue
 			}
 			turn := 500 + int(b.rng.next()%1000)
+			if b.quiet { // nothing changed in the last round: see soon whether anything does now
+				turn = 40 + int(b.rng.next()%40)
+			}
 			used += turn - w.run(turn)
+		}
+		b.quiet = !b.changed
+		any = any || b.changed
+		for _, w := range b.warps {
 			if b.changed {
 				w.forget()
 			} else if w.live != 0 && !w.circles {
@@ -185,6 +196,9 @@ func (b *block) run(budget int) (done bool, used int) {
 			}
 		}
 		if used > before {
+			if b.quiet && b.circling() {
+				break // until something outside the block changes
+			}
 			continue
 		}
 		// Nobody moved. Threads that ended may be what a barrier waits for.

@@ -25,6 +25,8 @@ func cutlassProduct(t *testing.T, m, n, k int) {
 	}{
 		{"gemm_f16", 2, false, func(x float64) uint64 { return fp16.narrow(x, rn) }},
 		{"gemm_bf16", 2, true, func(x float64) uint64 { return bf16.narrow(x, rn) }},
+		{"gemm_tf32", 4, true, func(x float64) uint64 { return fp32.narrow(x, rn) }},
+		{"gemm_f16_k8", 2, true, func(x float64) uint64 { return fp16.narrow(x, rn) }},
 		{"gemm_s8", 1, true, func(x float64) uint64 { return uint64(int64(x)) }},
 	} {
 		for seed := range uint64(2) {

@@ -15,5 +15,10 @@
 // The invariant: what it does not know it refuses, naming the line. Every directive, instruction,
 // modifier and operand is either understood or an *Error; nothing is skipped and nothing guessed.
 //
+// Three readings of what PTX leaves open: a barrier for the whole block that some threads ended
+// without reaching is reported, though cards since sm_70 let it pass; lanes of a warp need
+// bar.warp.sync between them as warps need a barrier; and a write of the value that memory holds
+// already is not a race with other writes of it.
+//
 // It does not time anything and knows no card: see kernels/KERNELS.md for predictions.
 package ptx

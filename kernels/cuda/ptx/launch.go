@@ -190,7 +190,8 @@ type launch struct {
 	liveN atomic.Int64
 	peak  atomic.Int64
 
-	idleAt []atomic.Int64 // per worker: the epoch in which all its blocks circle
+	liveLimit int            // blocks a worker runs by turns
+	idleAt    []atomic.Int64 // per worker: the epoch in which all its blocks circle
 
 	syncMu sync.Mutex
 	sync   map[uint64]map[uint32]uint32
@@ -217,10 +218,10 @@ type worker struct {
 
 const (
 	maxThreads  = 1024
-	blockSlice  = 1 << 16  // instructions between two looks at whether anything changes
-	blockTurn   = 1 << 23  // instructions before another block gets its turn
-	idleLimit   = 20 << 20 // instructions in which nothing changes: nobody waits for anything that comes
-	liveLimit   = 1 << 12
+	blockSlice  = 1 << 16   // instructions between two looks at whether anything changes
+	blockTurn   = 1 << 23   // instructions before another block gets its turn
+	idleLimit   = 20 << 20  // instructions in which nothing changes: nobody waits for anything that comes
+	liveBytes   = 2 << 30   // registers and memory of the blocks that run at once
 	sharedLimit = 163 << 10 // the most sm_80 gives a block
 )
 
@@ -260,6 +261,8 @@ func (k *Kernel) Launch(cfg Launch) (*Result, error) {
 		}
 		copy(l.params.data[p.paramOffset[i]:], a)
 	}
+	warps := (threads + 31) / 32
+	l.liveLimit = max(16, min(1<<12, liveBytes/(warps*(p.nVecs*256+64*p.frameBytes+4096)+3*l.sharedBytes)))
 	l.mem.begin()
 	if cfg.MaxFaults == 0 {
 		l.cfg.MaxFaults = 100
@@ -292,7 +295,7 @@ func (l *launch) work(id int, wk *worker) {
 	defer l.idleAt[id].Store(ended)
 	for !l.stop.Load() {
 		var b *block
-		if len(wk.live) < liveLimit {
+		if len(wk.live) < l.liveLimit {
 			if i := l.next.Add(1) - 1; i < int64(len(l.order)) {
 				b = l.newBlock(wk, l.order[i])
 				n := l.liveN.Add(1)
@@ -354,7 +357,7 @@ func (l *launch) hopeless(id int, wk *worker, b *block, epoch int64) bool {
 		return false
 	}
 	b.circledAt = epoch
-	if l.next.Load() < int64(len(l.order)) && len(wk.live) < liveLimit {
+	if l.next.Load() < int64(len(l.order)) && len(wk.live) < l.liveLimit {
 		return false
 	}
 	for _, other := range wk.live {

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 )
 
@@ -9,7 +10,9 @@ import (
 // access outside it cannot fall into another one. Allocate, copy and launch from one goroutine.
 type Memory struct {
 	slots   []*region // of 4 GiB each; nil where nothing is allocated
-	touched []*region // with state of the running launch
+	touched []*region // with state of the last launch
+	mu      sync.Mutex
+	pages   [5][]*shadowPage // of earlier launches, by shift
 }
 
 // The generic address space: shared, local, constant and parameter memory are windows below global
@@ -29,8 +32,9 @@ const (
 type region struct {
 	name    string // "global", "shared", "local", "const", "param"
 	base    uint64
-	private bool   // of one block
-	tag     uint32 // of that block
+	private bool    // of one block
+	tag     uint32  // of that block
+	mem     *Memory // that the pages belong to; nil when private
 	data    []byte
 	init    []byte // per byte: 1 when written; nil when all are
 	pages   []atomic.Pointer[shadowPage]
@@ -64,7 +68,7 @@ func (m *Memory) Alloc(size int) (uint64, error) {
 	for len(m.slots) < at+need {
 		m.slots = append(m.slots, nil)
 	}
-	r := &region{name: "global", base: firstGlobal + uint64(at)<<slotShift, data: newBytes(size), init: make([]byte, size)}
+	r := &region{mem: m, name: "global", base: firstGlobal + uint64(at)<<slotShift, data: newBytes(size), init: make([]byte, size)}
 	for i := range need - 1 {
 		m.slots[at+i] = r
 	}
@@ -155,15 +159,37 @@ func (r *region) markWritten(off, n uint64) {
 // begin clears what the last launch left about who touched what.
 func (m *Memory) begin() {
 	for _, r := range m.touched {
-		r.pages, r.read, r.written, r.nc = nil, nil, nil, nil
+		r.dropPages()
 	}
 	m.touched = m.touched[:0]
 	for i, r := range m.slots {
-		if r != nil && (i == 0 || m.slots[i-1] != r) {
+		if r == nil || i > 0 && m.slots[i-1] == r {
+			continue
+		}
+		if r.read == nil {
 			sectors := (len(r.data) + 31) / 32
 			r.pages = newPages(len(r.data))
 			r.read, r.written, r.nc = make([]uint32, sectors), make([]uint32, sectors), make([]uint32, sectors)
-			m.touched = append(m.touched, r)
+		} else {
+			clear(r.read)
+			clear(r.written)
+			clear(r.nc)
+		}
+		m.touched = append(m.touched, r)
+	}
+}
+
+// maxKept bounds the pages kept for the next launch, 20 to 160 KiB each.
+const maxKept = 4096
+
+func (r *region) dropPages() {
+	for i := range r.pages {
+		p := r.pages[i].Load()
+		if p == nil {
+			continue
+		}
+		if r.pages[i].Store(nil); len(r.mem.pages[p.shift]) < maxKept {
+			r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
 		}
 	}
 }

@@ -162,13 +162,12 @@ func (w *warp) mma(o *op) {
 	var D [32][4]uint64
 	for lane := range 32 {
 		g, t := lane>>2, lane&3
-		for j := range 4 {
-			a, b := A[g+8*(j>>1)][:k], B[2*t+j&1][:k]
-			sum := dot(a, b)
+		var sums [4]float64
+		sums[0], sums[1], sums[2], sums[3] = dot4(A[g][:k], A[g+8][:k], B[2*t][:k], B[2*t+1][:k])
+		for j, sum := range sums {
 			switch {
 			case mm.integer:
-				c := int64(int32(w.regs[mm.c[j]][lane]))
-				v := c + int64(sum)
+				v := int64(int32(w.regs[mm.c[j]][lane])) + int64(sum)
 				if mm.sat {
 					v = max(math.MinInt32, min(math.MaxInt32, v))
 				}
@@ -237,18 +236,18 @@ func (w *warp) ldmatrix(o *op, act uint32, pc int32) {
 	}
 }
 
-// dot sums in four strands: the processor adds them side by side. The length is a multiple of four.
-func dot(a, b []float64) float64 {
-	b = b[:len(a)]
-	var s0, s1, s2, s3 float64
-	for i := 0; i+4 <= len(a); i += 4 {
-		x, y := a[i:i+4:i+4], b[i:i+4:i+4]
-		s0 += x[0] * y[0]
-		s1 += x[1] * y[1]
-		s2 += x[2] * y[2]
-		s3 += x[3] * y[3]
+// dot4 multiplies two rows by two columns. The four sums run side by side in the processor.
+func dot4(a0, a1, b0, b1 []float64) (s0, s1, s2, s3 float64) {
+	n := len(a0)
+	a1, b0, b1 = a1[:n], b0[:n], b1[:n]
+	for i, x0 := range a0 {
+		x1, y0, y1 := a1[i], b0[i], b1[i]
+		s0 += x0 * y0
+		s1 += x0 * y1
+		s2 += x1 * y0
+		s3 += x1 * y1
 	}
-	return s0 + s1 + (s2 + s3)
+	return
 }
 
 // fill decodes the elements of one register.

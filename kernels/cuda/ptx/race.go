@@ -39,7 +39,19 @@ type shadowPage struct {
 	cells []cell
 }
 
-func newPage(shift uint) *shadowPage {
+// newPage takes a page that an earlier launch left, or makes one.
+func (r *region) newPage(shift uint) *shadowPage {
+	if m := r.mem; m != nil {
+		m.mu.Lock()
+		list := m.pages[shift]
+		if n := len(list); n > 0 {
+			m.pages[shift] = list[:n-1]
+			m.mu.Unlock()
+			clear(list[n-1].cells)
+			return list[n-1]
+		}
+		m.mu.Unlock()
+	}
 	return &shadowPage{shift, make([]cell, 1<<(pageShift-shift))}
 }
 
@@ -53,9 +65,9 @@ func (r *region) page(i uint64, align uint64) *shadowPage {
 			for align&(1<<shift-1) != 0 {
 				shift--
 			}
-			slot.CompareAndSwap(nil, newPage(shift))
+			slot.CompareAndSwap(nil, r.newPage(shift))
 		case align&(1<<p.shift-1) != 0:
-			fine := newPage(p.shift - 1)
+			fine := r.newPage(p.shift - 1)
 			for j := range fine.cells {
 				c := &p.cells[j/2]
 				fine.cells[j] = cell{

@@ -142,3 +142,16 @@ extern "C" __global__ void warp_ops(unsigned *y, const unsigned *x) {
     if (l < 13) o[15] = __activemask();
     else o[15] = __ballot_sync(0xffffe000, v & 2);
 }
+
+// Every block waits for every other one, whatever the order they start in.
+extern "C" __global__ void grid_barrier(int *bar, int *out, int n) {
+    if (threadIdx.x == 0) {
+        out[blockIdx.x] = blockIdx.x * 3;
+        __threadfence();
+        atomicAdd(bar, 1);
+        while (*(volatile int *)bar < n) {}
+        __threadfence();
+    }
+    __syncthreads();
+    out[n + blockIdx.x * blockDim.x + threadIdx.x] = out[(blockIdx.x + 1) % n] + threadIdx.x;
+}

@@ -8,13 +8,15 @@ using Kernel = typename cutlass::gemm::kernel::DefaultGemm<
     cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80, cutlass::gemm::GemmShape<TM, TN, TK>, cutlass::gemm::GemmShape<WM, WN, WK>,
     cutlass::gemm::GemmShape<16, 8, IK>, cutlass::epilogue::thread::LinearCombination<Out, 128 / cutlass::sizeof_bits<Out>::value, Acc, float>,
     cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<>, Stages, false,
-    typename cutlass::platform::conditional<cutlass::platform::is_same<E, int8_t>::value, cutlass::arch::OpMultiplyAddSaturate, cutlass::arch::OpMultiplyAdd>::type>::GemmKernel;
+    typename cutlass::platform::conditional<(cutlass::sizeof_bits<E>::value == 8), cutlass::arch::OpMultiplyAddSaturate, cutlass::arch::OpMultiplyAdd>::type>::GemmKernel;
 
 using Row = cutlass::layout::RowMajor;
 using Col = cutlass::layout::ColumnMajor;
 using F16 = Kernel<cutlass::half_t, float, float, 64, 64, 32, 32, 32, 32, 16, 3, Row, Row>;
 using BF16 = Kernel<cutlass::bfloat16_t, float, float, 64, 64, 32, 32, 32, 32, 16, 4, Row, Col>;
 using S8 = Kernel<int8_t, float, int32_t, 64, 64, 64, 32, 32, 64, 32, 3, Row, Col>;
+using TF32 = Kernel<cutlass::tfloat32_t, float, float, 64, 64, 16, 32, 32, 16, 8, 3, Row, Col>;
+using F16K8 = Kernel<cutlass::half_t, float, float, 64, 64, 32, 32, 32, 32, 8, 3, Row, Col>;
 
 template <class K, class E, class LA, class LB>
 __device__ void gemm(float *d, const E *a, const E *b, const float *c, int m, int n, int k, int lda, int ldb, float alpha, float beta) {
@@ -34,4 +36,10 @@ extern "C" __global__ void gemm_bf16(float *d, const cutlass::bfloat16_t *a, con
 }
 extern "C" __global__ void gemm_s8(float *d, const int8_t *a, const int8_t *b, const float *c, int m, int n, int k, float alpha, float beta) {
     gemm<S8, int8_t, Row, Col>(d, a, b, c, m, n, k, k, k, alpha, beta);
+}
+extern "C" __global__ void gemm_tf32(float *d, const cutlass::tfloat32_t *a, const cutlass::tfloat32_t *b, const float *c, int m, int n, int k, float alpha, float beta) {
+    gemm<TF32, cutlass::tfloat32_t, Row, Col>(d, a, b, c, m, n, k, k, k, alpha, beta);
+}
+extern "C" __global__ void gemm_f16_k8(float *d, const cutlass::half_t *a, const cutlass::half_t *b, const float *c, int m, int n, int k, float alpha, float beta) {
+    gemm<F16K8, cutlass::half_t, Row, Col>(d, a, b, c, m, n, k, k, k, alpha, beta);
 }
