@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -20,11 +21,11 @@ func openDevice(o Options) (kernels.Device, error) {
 		return cpu.Open(cpu.Options{Threads: o.Threads, Exact: o.Exact})
 	case "auto":
 		d, err := cpu.Open(cpu.Options{Threads: o.Threads, Exact: o.Exact})
-		if err != nil { // a program without cgo, say
+		if errors.Is(err, cpu.ErrNoCgo) {
 			o.Log.Warn("the plain Go device is all there is, and it is slow", "reason", err)
 			return ref.Open(), nil
 		}
-		return d, nil
+		return d, err
 	}
 	return nil, fmt.Errorf("engine: device %q: want one of %q", o.Device, Devices())
 }

@@ -9,6 +9,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -40,29 +41,33 @@ func Free(b []byte) {
 }
 
 // Available estimates how many bytes this process may still take: what the system has to spare,
-// or what its control group leaves when that is less. 0 when unknown.
-func Available() int64 {
-	free := meminfo()
-	limit, ok := readInt("/sys/fs/cgroup/memory.max")
-	if used, ok2 := readInt("/sys/fs/cgroup/memory.current"); ok && ok2 && limit-used < free {
-		free = max(limit-used, 0)
+// or what its control group leaves when that is less. 0 when unknown, as it is outside Linux.
+func Available() int64 { return available("/proc/meminfo", "/sys/fs/cgroup") }
+
+func available(meminfo, group string) int64 {
+	free := field(meminfo, "MemAvailable:") << 10
+	limit, ok := readInt(filepath.Join(group, "memory.max"))
+	used, ok2 := readInt(filepath.Join(group, "memory.current"))
+	if !ok || !ok2 {
+		return free
 	}
-	return free
+	// Cached files count as used, and are given up when memory is asked for.
+	stat := filepath.Join(group, "memory.stat")
+	used -= field(stat, "inactive_file") + field(stat, "active_file")
+	return min(free, max(limit-used, 1))
 }
 
-func meminfo() int64 {
-	f, err := os.Open("/proc/meminfo")
+// field returns the number behind a name at the start of a line; 0 when there is none.
+func field(path, name string) int64 {
+	f, err := os.Open(path)
 	if err != nil {
 		return 0
 	}
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
-		if rest, ok := strings.CutPrefix(s.Text(), "MemAvailable:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kib * 1024
+		if words := strings.Fields(s.Text()); len(words) > 1 && words[0] == name {
+			n, _ := strconv.ParseInt(words[1], 10, 64)
+			return n
 		}
 	}
 	return 0

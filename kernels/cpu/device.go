@@ -18,6 +18,7 @@ import (
 
 	"github.com/klauspost/cpuid/v2"
 
+	"github.com/openinfer-go/openinfer/internal/hostmem"
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
@@ -79,7 +80,7 @@ func Open(o Options) (kernels.Device, error) {
 		Name:        "cpu",
 		Description: fmt.Sprintf("%s, %d threads, %s, activations %s", brand, d.threads, C.GoString(d.variant.name), activations),
 		Threads:     d.threads,
-		MemoryBytes: availableMemory(),
+		MemoryBytes: hostmem.Available(),
 		KVTypes:     types,
 	}
 	d.Begin()
@@ -118,21 +119,6 @@ func usableCores() int {
 		return n
 	}
 	return max(1, min(n, int(q/p)))
-}
-
-// availableMemory is what the kernel would give without swapping; 0 when it does not say.
-func availableMemory() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			return kb << 10
-		}
-	}
-	return 0
 }
 
 // Info implements kernels.Device.

@@ -6,7 +6,7 @@
 
 #if defined(__aarch64__) && !defined(__AARCH64EB__)
 #if !defined(__clang__)
-#pragma GCC optimize("O3", "no-schedule-insns")
+#pragma GCC optimize("O3", "no-schedule-insns") // scheduling early takes more registers than there are
 #endif
 #define NEON_DOT 0
 #include "vec_neon.h"
