@@ -87,7 +87,7 @@ func run(ctx context.Context, o options) error {
 		defer ours.stop()
 		defer theirs.stop()
 		if strings.Contains(o.only, "speed") {
-			pairs, err := compare(ctx, o, m.name, ours, theirs)
+			pairs, err := compare(ctx, o, m.name, m.path, ours, theirs)
 			if err != nil {
 				return err
 			}
@@ -113,6 +113,8 @@ func run(ctx context.Context, o options) error {
 Made by %cmake bench-cpu%c on %s, %s, %d threads each, %d alternating rounds; both measured over HTTP by the same
 client with the same token ids. Speeds in tokens per second, medians; "x" is the median of the rounds'
 ratios (ours / llama.cpp), with the least and the largest. "per CPU s" counts tokens per second of processor time.
+"llama.cpp's tool" is llama-bench (decode, prefill) or llama-batched-bench (8 streams; its answer tokens over its whole
+time, as for ours): the arithmetic without server and client, in the same rounds; ours is over HTTP there, too.
 Read bandwidth of this machine in the same run: %.1f GB/s over %d threads.
 `, '`', '`', time.Now().UTC().Format("2006-01-02"), cpuName(), o.threads, o.rounds, bandwidth/1e9, o.threads)
 	report := head + speedTable(speeds, bandwidth) + page.String()
@@ -132,17 +134,24 @@ type pair struct {
 	model, work string
 	ours        []sample
 	theirs      []sample
-	bytes       float64 // of weights that one step reads; 0: not bound by them
+	tools       []float64 // tok/s of llama.cpp's own benchmark programs
+	bytes       float64   // of weights that one step reads
 }
 
-func compare(ctx context.Context, o options, model string, ours, theirs *server) ([]pair, error) {
+const (
+	workDecode  = "decode, 1 stream"
+	workPrefill = "prefill 512"
+	workStreams = "decode, 8 streams"
+)
+
+func compare(ctx context.Context, o options, model, path string, ours, theirs *server) ([]pair, error) {
 	works := []struct {
 		name string
 		run  func(*server, int) (sample, error)
 	}{
-		{"decode, 1 stream", func(s *server, round int) (sample, error) { return s.decode(ctx, 1, 16, 96, round) }},
-		{"prefill 512", func(s *server, round int) (sample, error) { return s.prefill(ctx, 512, round) }},
-		{"decode, 8 streams", func(s *server, round int) (sample, error) { return s.decode(ctx, 8, 16, 48, round) }},
+		{workDecode, func(s *server, round int) (sample, error) { return s.decode(ctx, 1, 16, 96, round) }},
+		{workPrefill, func(s *server, round int) (sample, error) { return s.prefill(ctx, 512, round) }},
+		{workStreams, func(s *server, round int) (sample, error) { return s.decode(ctx, 8, 16, 24, round) }},
 	}
 	var pairs []pair
 	for _, w := range works {
@@ -166,8 +175,16 @@ func compare(ctx context.Context, o options, model string, ours, theirs *server)
 					p.theirs = append(p.theirs, v)
 				}
 			}
+			if round >= 0 {
+				v, err := ownTool(ctx, o, path, w.name)
+				if err != nil {
+					return nil, err
+				}
+				p.tools = append(p.tools, v)
+			}
 		}
-		log.Printf("%s, %s: ours %.1f, llama.cpp %.1f tok/s", model, w.name, median(rates(p.ours)), median(rates(p.theirs)))
+		log.Printf("%s, %s: ours %.1f, llama.cpp's server %.1f, its own tool %.1f tok/s", model, w.name,
+			median(rates(p.ours)), median(rates(p.theirs)), median(p.tools))
 		pairs = append(pairs, p)
 	}
 	return pairs, nil
@@ -175,20 +192,20 @@ func compare(ctx context.Context, o options, model string, ours, theirs *server)
 
 func speedTable(pairs []pair, bandwidth float64) string {
 	var b strings.Builder
-	b.WriteString("\n| model | work | ours | llama.cpp | x | least..most | ours per CPU s | theirs per CPU s | x | weights read, share of bandwidth |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("\n| model | work | ours | llama-server | x | least..most | llama.cpp's tool | x | least..most | ours per CPU s | llama-server's | weights read, share of bandwidth |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, p := range pairs {
-		var x, xcpu []float64
+		var server, tool []float64
 		for i := range p.ours {
-			x = append(x, p.ours[i].rate/p.theirs[i].rate)
-			xcpu = append(xcpu, p.ours[i].perCPU/p.theirs[i].perCPU)
+			server = append(server, p.ours[i].rate/p.theirs[i].rate)
+			tool = append(tool, p.ours[i].rate/p.tools[i])
 		}
 		share := ""
-		if p.work == "decode, 1 stream" {
+		if p.work == workDecode {
 			share = fmt.Sprintf("%.0f %%", 100*median(rates(p.ours))*p.bytes/bandwidth)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.2f | %.2f..%.2f | %.1f | %.1f | %.2f | %s |\n", p.model, p.work,
-			median(rates(p.ours)), median(rates(p.theirs)), median(x), slices.Min(x), slices.Max(x),
-			median(perCPU(p.ours)), median(perCPU(p.theirs)), median(xcpu), share)
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.1f | %.2f | %.2f..%.2f | %.1f | %.2f | %.2f..%.2f | %.1f | %.1f | %s |\n", p.model, p.work,
+			median(rates(p.ours)), median(rates(p.theirs)), median(server), slices.Min(server), slices.Max(server),
+			median(p.tools), median(tool), slices.Min(tool), slices.Max(tool), median(perCPU(p.ours)), median(perCPU(p.theirs)), share)
 	}
 	return b.String()
 }
