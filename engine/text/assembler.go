@@ -3,6 +3,8 @@ package text
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/openinfer-go/openinfer/internal/utf8x"
 )
 
 // Assembler turns bytes into UTF-8 text, one whole character at a time. The zero value is ready.
@@ -26,13 +28,13 @@ func (a *Assembler) Push(b []byte) string {
 	}
 	var out strings.Builder
 	for len(data) > 0 {
-		n, state := next(data)
+		n, state := utf8x.Next(data)
 		switch state {
-		case whole:
+		case utf8x.Whole:
 			out.Write(data[:n])
-		case broken:
+		case utf8x.Broken:
 			out.WriteRune(utf8.RuneError)
-		case partial:
+		case utf8x.Partial:
 			a.n = copy(a.tail[:], data)
 			return out.String()
 		}
@@ -49,52 +51,4 @@ func (a *Assembler) Pending() bool { return a.n > 0 }
 func (a *Assembler) Flush() string {
 	a.n = 0
 	return ""
-}
-
-type charState int
-
-const (
-	whole   charState = iota // a character
-	broken                   // a maximal subpart of an ill-formed sequence
-	partial                  // a prefix of a character that runs to the end of the data
-)
-
-// next measures what stands at the start of data (not empty): its length in bytes and what it is.
-func next(data []byte) (int, charState) {
-	b := data[0]
-	if b < utf8.RuneSelf {
-		return 1, whole
-	}
-	// The second byte's range depends on the first; later ones are 80..BF (table 3-7).
-	low, high, size := byte(0x80), byte(0xBF), 0
-	switch {
-	case b >= 0xC2 && b <= 0xDF:
-		size = 2
-	case b >= 0xE0 && b <= 0xEF:
-		size = 3
-		if b == 0xE0 {
-			low = 0xA0
-		} else if b == 0xED {
-			high = 0x9F
-		}
-	case b >= 0xF0 && b <= 0xF4:
-		size = 4
-		if b == 0xF0 {
-			low = 0x90
-		} else if b == 0xF4 {
-			high = 0x8F
-		}
-	default:
-		return 1, broken
-	}
-	for i := 1; i < size; i++ {
-		if i == len(data) {
-			return i, partial
-		}
-		if data[i] < low || data[i] > high {
-			return i, broken
-		}
-		low, high = 0x80, 0xBF
-	}
-	return size, whole
 }

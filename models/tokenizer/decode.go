@@ -6,6 +6,8 @@ package tokenizer
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/openinfer-go/openinfer/internal/utf8x"
 )
 
 // decoding is what a tokenizer's decoder does.
@@ -148,44 +150,13 @@ func validUTF8(s string) string {
 	}
 	var b strings.Builder
 	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 {
-			i += brokenLen(s[i:])
+		n, state := utf8x.Next(s[i:])
+		if state == utf8x.Whole {
+			b.WriteString(s[i : i+n])
+		} else {
 			b.WriteString("\uFFFD")
-			continue
 		}
-		b.WriteString(s[i : i+n])
 		i += n
 	}
 	return b.String()
-}
-
-// brokenLen returns how many of the leading bytes of s, which begin no character, could begin
-// one; at least 1.
-func brokenLen(s string) int {
-	lo, hi, need := byte(0x80), byte(0xBF), 0
-	switch c := s[0]; {
-	case c >= 0xC2 && c <= 0xDF:
-		need = 1
-	case c >= 0xE0 && c <= 0xEF:
-		need = 2
-		if c == 0xE0 {
-			lo = 0xA0
-		} else if c == 0xED {
-			hi = 0x9F
-		}
-	case c >= 0xF0 && c <= 0xF4:
-		need = 3
-		if c == 0xF0 {
-			lo = 0x90
-		} else if c == 0xF4 {
-			hi = 0x8F
-		}
-	}
-	n := 1
-	for n <= need && n < len(s) && s[n] >= lo && s[n] <= hi {
-		n++
-		lo, hi = 0x80, 0xBF
-	}
-	return n
 }
