@@ -70,6 +70,16 @@ func (h *Handler) readModel(o *object, optional bool) (engine.ModelInfo, error) 
 	return h.model(name)
 }
 
+// loadedModel reads the field model, which may be left out where one model is served, and waits for
+// it if it is still loading.
+func (h *Handler) loadedModel(w *reply, r *http.Request, o *object) (engine.ModelInfo, error) {
+	m, err := h.readModel(o, true)
+	if err != nil {
+		return m, err
+	}
+	return h.await(w, r, m, false)
+}
+
 // await waits for a model that is still loading. The headers of a stream go out at once and
 // comments follow on a wall clock, so that a client's read time-out does not strike; what is wrong
 // with such a request is then told by an event.

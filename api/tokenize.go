@@ -11,11 +11,8 @@ func (h *Handler) tokenize(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	m, err := h.readModel(o, true)
+	m, err := h.loadedModel(w, r, o)
 	if err != nil {
-		return err
-	}
-	if m, err = h.await(w, r, m, false); err != nil {
 		return err
 	}
 	w.model = m.Name
@@ -65,11 +62,8 @@ func (h *Handler) detokenize(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	m, err := h.readModel(o, true)
+	m, err := h.loadedModel(w, r, o)
 	if err != nil {
-		return err
-	}
-	if m, err = h.await(w, r, m, false); err != nil {
 		return err
 	}
 	w.model = m.Name

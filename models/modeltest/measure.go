@@ -33,11 +33,11 @@ func (m *measure) logits(t *testing.T, what string, got, want []float32) {
 		m.largest = max(m.largest, diff)
 	}
 	m.rows++
-	m.kl += divergence(want, got)
+	m.kl += Divergence(want, got)
 }
 
-// divergence is KL(p||q) in nats of the distributions of two rows of logits.
-func divergence(p, q []float32) float64 {
+// Divergence is KL(p||q) in nats of the distributions of two rows of logits.
+func Divergence(p, q []float32) float64 {
 	lp, lq := logSumExp(p), logSumExp(q)
 	var kl float64
 	for i := range p {

@@ -123,34 +123,16 @@ func logits(r *modeltest.Runner, tokens []int32) [][]float32 {
 	return rows[0]
 }
 
-// divergence sums KL(p||q) in nats.
+// divergence sums KL(p||q) in nats over rows.
 type divergence struct {
 	n, top int
 	sum    float64
 }
 
 func (d *divergence) add(p, q []float32) {
-	lp, lq := logSumExp(p), logSumExp(q)
-	var kl float64
-	for i := range p {
-		a, b := float64(p[i])-lp, float64(q[i])-lq
-		kl += math.Exp(a) * (a - b)
-	}
 	d.n++
-	d.sum += kl
+	d.sum += modeltest.Divergence(p, q)
 	if modeltest.Argmax(p) == modeltest.Argmax(q) {
 		d.top++
 	}
-}
-
-func logSumExp(x []float32) float64 {
-	largest := math.Inf(-1)
-	for _, v := range x {
-		largest = max(largest, float64(v))
-	}
-	var sum float64
-	for _, v := range x {
-		sum += math.Exp(float64(v) - largest)
-	}
-	return largest + math.Log(sum)
 }
