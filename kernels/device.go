@@ -1,5 +1,7 @@
 package kernels
 
+import "fmt"
+
 // Info describes a device to people and to the memory plan.
 type Info struct {
 	Name        string // "cpu", "ref"
@@ -34,26 +36,47 @@ type Device interface {
 	// End waits for the step and returns its first error.
 	End() error
 
-	// EmbedRows: dst[t] = table[ids[t]].
-	EmbedRows(dst Tensor, table *Weight, ids Ints)
+	// EmbedRows: dst[t] = scale * table[ids[t]].
+	EmbedRows(dst Tensor, table *Weight, ids Ints, scale float32)
 	// RMSNorm: dst[t] = x[t] / sqrt(mean(x[t]^2) + eps) * w. dst may be x.
 	RMSNorm(dst, x, w Tensor, eps float32)
+	// RMSNormAdd: dst[t] = (dst[t] + x[t] / sqrt(mean(x[t]^2) + eps) * w) * scale.
+	RMSNormAdd(dst, x, w Tensor, eps, scale float32)
+	// NormGate, over each head of w.Cols values: dst[t] = x[t] / sqrt(mean(x[t]^2) + eps) * w *
+	// silu(gate[t]). dst may be x.
+	NormGate(dst, x, gate, w Tensor, eps float32)
 	// Linear: dst[t] = x[t] w^T (+ bias).
 	Linear(dst, x Tensor, w *Weight)
 	// LinearAdd: dst[t] += x[t] w^T (+ bias).
 	LinearAdd(dst, x Tensor, w *Weight)
 	// CosSin: dst[t] = cos and then sin, [Dim/2] each, of positions[t] * r.InvFreq, times r.Scale.
 	CosSin(dst Tensor, r Rotary, positions Ints)
-	// RotaryStore splits qkv[t] into H query heads, G key heads and G value heads (kv.Layout
-	// has G and the sizes), norms each query and key head with qNorm and kNorm [head size] when
-	// given, rotates both by cosSin (rotate-half over the first cosSin.Cols values), writes the
-	// queries to q [T, H*KDim] and stores keys and values at kv.Slots.
-	RotaryStore(q Tensor, kv KV, qkv, qNorm, kNorm Tensor, eps float32, cosSin Tensor)
+	// RotaryStore splits qkv[t] into H query heads, G key heads and G value heads (kv.Layout has G
+	// and the sizes), norms and rotates them as p says, writes the queries to q [T, H*KDim] and
+	// stores keys and values at kv.Slots.
+	RotaryStore(q Tensor, kv KV, qkv Tensor, p RotaryParams)
 	// Attention: causal attention of q over the sequences' cached keys and values, including
 	// those that this step stored. dst [T, H*VDim].
 	Attention(dst, q Tensor, kv KV, rows Ragged, p AttentionParams)
-	// SiluMul: dst[t] = silu(gateUp[t][:F]) * gateUp[t][F:].
-	SiluMul(dst, gateUp Tensor)
+	// GateMul: dst[t] = f(gate[t]) * x[t]. dst may be x.
+	GateMul(dst, gate, x Tensor, f Activation)
+	// SoftCap: x[t] = c * tanh(x[t] / c).
+	SoftCap(x Tensor, c float32)
+	// CausalConv is a depthwise convolution over the tokens of a sequence and silu after it:
+	// dst[t,c] = silu(sum over j < W of w[c*W+j] * x[t-W+1+j,c]), W-1 being s.Layout.ConvColumns. What comes
+	// before a run's first token are the columns of its state; its own last W-1 are left there.
+	CausalConv(dst, x, w Tensor, s State)
+	// GatedDelta is the gated delta rule (Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464), token by
+	// token over each value head h with a state S [KDim,VDim]. qkv[t] has p.KeyHeads query heads, as many key
+	// heads, and the value heads; h uses query and key head h / (Heads/KeyHeads):
+	//
+	//	q = q / sqrt(sum(q^2) + eps) / sqrt(KDim); k = k / sqrt(sum(k^2) + eps)
+	//	S = S * exp(-rate * softplus(a[t,h] + dtBias))
+	//	S = S + k (sigmoid(b[t,h]) * (v - S^T k))^T
+	//	dst[t,h] = S^T q
+	//
+	// The state is float32 and is rounded after each token, so that runs can be cut anywhere.
+	GatedDelta(dst, qkv, a, b Tensor, p DeltaParams, s State)
 	// GatherRows: dst[i] = x[rows[i]].
 	GatherRows(dst, x Tensor, rows Ints)
 	// Sample draws one token from each row of logits [S, >= vocab]; ids from vocab on are
@@ -65,6 +88,35 @@ type Device interface {
 type Rotary struct {
 	InvFreq []float32 // [Dim/2]
 	Scale   float32   // of cos and sin, 1 unless the scaling type says otherwise
+}
+
+// RotaryParams are what RotaryStore does to heads before they are used and stored.
+type RotaryParams struct {
+	QNorm, KNorm Tensor // [KDim], or none: weights of an RMS norm of each query and key head
+	VNorm        bool   // an RMS norm without weight of each value head
+	// KeysAsValues: qkv has no value heads; the values are the keys as projected, neither normed by
+	// KNorm nor rotated.
+	KeysAsValues bool
+	Eps          float32 // of the norms
+	// CosSin [T, 2n] from CosSin rotates the first 2n values of a head, value i with value i+n.
+	CosSin Tensor
+}
+
+// Activation is a function of one value.
+type Activation uint8
+
+// Activations.
+const (
+	SiLU     Activation = iota // x / (1 + exp(-x))
+	GELUTanh                   // x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))
+	Sigmoid                    // 1 / (1 + exp(-x))
+)
+
+func (f Activation) String() string {
+	if f > Sigmoid {
+		return fmt.Sprintf("Activation(%d)", uint8(f))
+	}
+	return [...]string{"silu", "gelu-tanh", "sigmoid"}[f]
 }
 
 // Ragged says which of a step's T tokens belong to which of its S sequences.

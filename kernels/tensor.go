@@ -83,6 +83,21 @@ func (t Tensor) RowRange(from, to int) Tensor {
 	return r
 }
 
+// ColRange returns columns [from, to) of t.
+func (t Tensor) ColRange(from, to int) Tensor {
+	if from < 0 || to < from || to > t.Cols {
+		panic(fmt.Sprintf("kernels: columns [%d, %d) of %v", from, to, t))
+	}
+	r := t
+	r.Cols = to - from
+	size := int64(t.DType.Bytes())
+	if t.Buf.Len > 0 {
+		off := int64(from) * size
+		r.Buf = t.Buf.Slice(off, t.Buf.Len-off)
+	}
+	return r
+}
+
 // Float32 returns the elements of a float32 tensor on a host device, from its first element to
 // the end of its buffer.
 func (t Tensor) Float32() []float32 {
@@ -132,4 +147,13 @@ func (c *Carver) Tensor(t DType, rows, cols int) Tensor {
 type Ints struct {
 	Host []int32
 	Addr uint64
+}
+
+// Range returns entries [from, to) of a.
+func (a Ints) Range(from, to int) Ints {
+	r := Ints{Host: a.Host[from:to]}
+	if a.Addr != 0 {
+		r.Addr = a.Addr + uint64(from)*4
+	}
+	return r
 }

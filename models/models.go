@@ -36,8 +36,11 @@ type Shape struct {
 	MaxPosition  int // the context the checkpoint states
 	Layers       int
 	Hidden       int
-	Parameters   int64
-	WeightBytes  int64 // on the device
+	// Regimes are ascending lengths: a sequence of more than Regimes[i] tokens is computed under
+	// regime i+1, all its tokens alike. Most models have none.
+	Regimes     []int
+	Parameters  int64
+	WeightBytes int64 // on the device
 }
 
 // GroupKind is the lifetime of a cache group's blocks.
@@ -47,6 +50,7 @@ type GroupKind uint8
 const (
 	Full GroupKind = iota
 	SlidingWindow
+	Recurrent
 )
 
 // CacheGroup are layers whose cache has the same shape and lifetime.
@@ -56,6 +60,9 @@ type CacheGroup struct {
 	Heads      int // key/value heads
 	KDim, VDim int
 	Window     int // SlidingWindow: positions a token sees, counting itself
+	// Recurrent: Heads are value heads with a state [KDim,VDim] each; a convolution over ConvChannels
+	// sees ConvColumns tokens before each.
+	ConvChannels, ConvColumns int
 }
 
 // Batch is what a step works on; engine makes it.
@@ -63,6 +70,7 @@ type Batch struct {
 	TokenIDs  kernels.Ints // [T]
 	Positions kernels.Ints // [T]
 	Ragged    kernels.Ragged
+	Regimes   []int32 // [S]: which of Shape.Regimes a sequence is under; nil when there are none
 	Groups    []GroupBatch
 }
 
@@ -73,11 +81,19 @@ type GroupBatch struct {
 	Slots  kernels.Ints
 	Tables kernels.Ints
 	Stride int
+	// Of a recurrent group, which has none of the four before:
+	State *kernels.StateLayout
+	Runs  kernels.Runs
 }
 
 // KV returns the cache of one layer of the group.
 func (g *GroupBatch) KV(layer int) kernels.KV {
 	return kernels.KV{Pages: g.Pages, Layout: g.Layout, Layer: layer, Slots: g.Slots, Tables: g.Tables, Stride: g.Stride}
+}
+
+// LayerState returns the state of one layer of a recurrent group.
+func (g *GroupBatch) LayerState(layer int) kernels.State {
+	return kernels.State{Pages: g.Pages, Layout: g.State, Layer: layer, Runs: g.Runs}
 }
 
 // Architecture is a kind of model that can be loaded; models/registry lists them.

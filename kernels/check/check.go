@@ -102,9 +102,37 @@ func CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.Ints) error 
 	return nil
 }
 
+// RMSNormAdd checks the operator of that name.
+func RMSNormAdd(dst, x, w kernels.Tensor) error {
+	const op = "rmsNormAdd"
+	if err := tensors(op, dst, x, w); err != nil {
+		return err
+	}
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || w.Rows != 1 || w.Cols != x.Cols {
+		return fmt.Errorf("%s: dst %v, x %v, w %v", op, dst, x, w)
+	}
+	return apart(op, dst, x, w)
+}
+
+// NormGate checks the operator of that name. dst may be x.
+func NormGate(dst, x, gate, w kernels.Tensor) error {
+	const op = "normGate"
+	if err := tensors(op, dst, x, gate, w); err != nil {
+		return err
+	}
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gate.Rows != x.Rows || gate.Cols != x.Cols || w.Rows != 1 || x.Cols%w.Cols != 0 {
+		return fmt.Errorf("%s: dst %v, x %v, gate %v, w %v", op, dst, x, gate, w)
+	}
+	if same := first(dst) == first(x) && dst.Stride == x.Stride; same {
+		return apart(op, dst, gate, w)
+	}
+	return apart(op, dst, x, gate, w)
+}
+
 // RotaryStore checks the operator of that name.
-func RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm, cosSin kernels.Tensor) error {
+func RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) error {
 	const op = "rotaryStore"
+	cosSin := p.CosSin
 	if err := tensors(op, q, qkv, cosSin); err != nil {
 		return err
 	}
@@ -112,13 +140,20 @@ func RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm, cosSin kern
 		return err
 	}
 	l := kv.Layout
-	if q.Rows != qkv.Rows || cosSin.Rows != qkv.Rows || q.Cols%l.KDim != 0 || qkv.Cols != q.Cols+l.Heads*(l.KDim+l.VDim) {
-		return fmt.Errorf("%s: q %v, qkv %v, cosSin %v with %d key heads of %d and %d", op, q, qkv, cosSin, l.Heads, l.KDim, l.VDim)
+	values := l.VDim
+	if p.KeysAsValues {
+		if l.KDim != l.VDim {
+			return fmt.Errorf("%s: keys of %d are to be values of %d", op, l.KDim, l.VDim)
+		}
+		values = 0
+	}
+	if q.Rows != qkv.Rows || cosSin.Rows != qkv.Rows || q.Cols%l.KDim != 0 || qkv.Cols != q.Cols+l.Heads*(l.KDim+values) {
+		return fmt.Errorf("%s: q %v, qkv %v, cosSin %v with %d key heads of %d and %d", op, q, qkv, cosSin, l.Heads, l.KDim, values)
 	}
 	if cosSin.Cols%2 != 0 || cosSin.Cols > l.KDim {
 		return fmt.Errorf("%s: cosSin %v for heads of %d", op, cosSin, l.KDim)
 	}
-	for _, w := range []kernels.Tensor{qNorm, kNorm} {
+	for _, w := range []kernels.Tensor{p.QNorm, p.KNorm} {
 		if w.None() {
 			continue
 		}
@@ -189,16 +224,31 @@ func Attention(dst, q kernels.Tensor, kv kernels.KV, rows kernels.Ragged, p kern
 	return apart(op, dst, q)
 }
 
-// SiluMul checks the operator of that name.
-func SiluMul(dst, gateUp kernels.Tensor) error {
-	const op = "siluMul"
-	if err := tensors(op, dst, gateUp); err != nil {
+// GateMul checks the operator of that name. dst may be x.
+func GateMul(dst, gate, x kernels.Tensor, f kernels.Activation) error {
+	const op = "gateMul"
+	if err := tensors(op, dst, gate, x); err != nil {
 		return err
 	}
-	if dst.Rows != gateUp.Rows || 2*dst.Cols != gateUp.Cols {
-		return fmt.Errorf("%s: dst %v, gate and up %v", op, dst, gateUp)
+	if dst.Rows != x.Rows || dst.Cols != x.Cols || gate.Rows != x.Rows || gate.Cols != x.Cols {
+		return fmt.Errorf("%s: dst %v, gate %v, x %v", op, dst, gate, x)
 	}
-	return apart(op, dst, gateUp)
+	if f > kernels.Sigmoid {
+		return fmt.Errorf("%s: %v", op, f)
+	}
+	if same := first(dst) == first(x) && dst.Stride == x.Stride; same {
+		return apart(op, dst, gate)
+	}
+	return apart(op, dst, gate, x)
+}
+
+// SoftCap checks the operator of that name.
+func SoftCap(x kernels.Tensor, c float32) error {
+	const op = "softCap"
+	if !(c > 0) {
+		return fmt.Errorf("%s: cap %v", op, c)
+	}
+	return tensors(op, x)
 }
 
 // GatherRows checks the operator of that name.

@@ -61,8 +61,13 @@ func holds(kv kernels.KV, id int32) bool {
 }
 
 // RotaryStore implements kernels.Device.
-func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm kernels.Tensor, eps float32, cosSin kernels.Tensor) {
+func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) {
 	const op = "rotaryStore"
+	qNorm, kNorm, eps, cosSin := p.QNorm, p.KNorm, p.Eps, p.CosSin
+	if p.VNorm || p.KeysAsValues {
+		d.fail(op, "value norms are not built yet")
+		return
+	}
 	c, ok := d.cache(op, kv)
 	if !ok {
 		return

@@ -184,26 +184,57 @@ func (d *device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
 	d.wrote(dst, &a.prep)
 }
 
-// SiluMul implements kernels.Device.
-func (d *device) SiluMul(dst, gateUp kernels.Tensor) {
-	const op = "siluMul"
-	if !d.dense(op, "dst", dst, gateUp.Rows, dst.Cols) || !d.dense(op, "gateUp", gateUp, gateUp.Rows, 2*dst.Cols) || dst.Rows == 0 {
+// GateMul implements kernels.Device.
+func (d *device) GateMul(dst, gate, x kernels.Tensor, f kernels.Activation) {
+	const op = "gateMul"
+	if !d.dense(op, "dst", dst, gate.Rows, dst.Cols) || !d.dense(op, "gate", gate, gate.Rows, dst.Cols) || !d.dense(op, "x", x, gate.Rows, dst.Cols) || dst.Rows == 0 {
+		return
+	}
+	if f != kernels.SiLU || x.Stride != gate.Stride || uintptr(unsafe.Pointer(unsafe.SliceData(x.Buf.Host))) != uintptr(unsafe.Pointer(unsafe.SliceData(gate.Buf.Host)))+uintptr(dst.Cols)*4 {
+		d.fail(op, "%v of views that are not neighbours is not built yet", f)
 		return
 	}
 	a := args[C.oi_silu](d.step)
 	cols := min(dst.Cols, 2048) // a multiple of 32, or the whole row
 	rows, redo := d.chunkRows(dst.Rows, cols)
 	a.dst, a.dst_stride = floats(dst), C.int64_t(dst.Stride)
-	a.x, a.x_stride = floats(gateUp), C.int64_t(gateUp.Stride)
+	a.x, a.x_stride = floats(gate), C.int64_t(gate.Stride)
 	a.T, a.F = C.int32_t(dst.Rows), C.int32_t(dst.Cols)
 	a.chunk_cols, a.col_chunks, a.chunk_rows = C.int32_t(cols), C.int32_t(chunks(dst.Cols, cols)), C.int32_t(rows)
 	d.push(d.variant.silu, unsafe.Pointer(a), chunks(dst.Rows, rows)*chunks(dst.Cols, cols), redo)
 	d.wrote(dst, &a.prep)
 }
 
+// RMSNormAdd implements kernels.Device.
+func (d *device) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
+	d.fail("rmsNormAdd", "not built yet")
+}
+
+// NormGate implements kernels.Device.
+func (d *device) NormGate(dst, x, gate, w kernels.Tensor, eps float32) {
+	d.fail("normGate", "not built yet")
+}
+
+// SoftCap implements kernels.Device.
+func (d *device) SoftCap(x kernels.Tensor, c float32) { d.fail("softCap", "not built yet") }
+
+// CausalConv implements kernels.Device.
+func (d *device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
+	d.fail("causalConv", "not built yet")
+}
+
+// GatedDelta implements kernels.Device.
+func (d *device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
+	d.fail("gatedDelta", "not built yet")
+}
+
 // EmbedRows implements kernels.Device.
-func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints) {
+func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints, scale float32) {
 	const op = "embedRows"
+	if scale != 1 {
+		d.fail(op, "scale %v is not built yet", scale)
+		return
+	}
 	w, ok := table.Impl.(*weight)
 	if !ok {
 		d.fail(op, "%s is not loaded on this device", table.Name)

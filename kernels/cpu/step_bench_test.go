@@ -129,18 +129,18 @@ func (f *fake) step(tb testing.TB, S, n, context int) {
 	d.Begin()
 	kv := kernels.KV{Pages: f.pages, Layout: &f.layout, Slots: up(slots), Tables: up(tables), Stride: per}
 	rows := kernels.Ragged{Starts: up(starts), Contexts: up(contexts)}
-	d.EmbedRows(x, f.head, up(ids))
+	d.EmbedRows(x, f.head, up(ids), 1)
 	d.CosSin(cs, kernels.Rotary{InvFreq: f.invFreq, Scale: 1}, up(positions))
 	for l := range f.layers {
 		kv.Layer = l
 		d.RMSNorm(h, x, f.norm, 1e-5)
 		d.Linear(qkv, h, f.qkv[l])
-		d.RotaryStore(q, kv, qkv, kernels.Tensor{}, kernels.Tensor{}, 0, cs)
+		d.RotaryStore(q, kv, qkv, kernels.RotaryParams{CosSin: cs})
 		d.Attention(attn, q, kv, rows, kernels.AttentionParams{Scale: .125})
 		d.LinearAdd(x, attn, f.o[l])
 		d.RMSNorm(h, x, f.norm, 1e-5)
 		d.Linear(gu, h, f.gateUp[l])
-		d.SiluMul(act, gu)
+		d.GateMul(act, gu.ColRange(0, f.ffn), gu.ColRange(f.ffn, 2*f.ffn), kernels.SiLU)
 		d.LinearAdd(x, act, f.down[l])
 	}
 	d.GatherRows(top, x, up(last))

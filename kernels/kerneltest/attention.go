@@ -138,7 +138,7 @@ func (w *world) run(rows ...row) [][][]float32 {
 	angles := w.tensor(len(qkv), 2*len(w.rotaryOf.InvFreq))
 	w.step(func() {
 		w.d.CosSin(angles.Tensor, w.rotaryOf, w.ints(positions...))
-		w.d.RotaryStore(q.Tensor, kv, in.Tensor, w.qNorm.Tensor, w.kNorm.Tensor, normEps, angles.Tensor)
+		w.d.RotaryStore(q.Tensor, kv, in.Tensor, kernels.RotaryParams{QNorm: w.qNorm.Tensor, KNorm: w.kNorm.Tensor, Eps: normEps, CosSin: angles.Tensor})
 		w.d.Attention(dst.Tensor, q.Tensor, kv, kernels.Ragged{Starts: w.ints(starts...), Contexts: w.ints(contexts...)}, w.params)
 	})
 	w.intact("rotaryStore's q", q)
@@ -429,7 +429,7 @@ func rotaryStore(h *harness) {
 				all := w.tensor(T, g.heads*g.kDim)
 				run := func(q kernels.Tensor, from, to int) {
 					kv := kernels.KV{Pages: w.pages, Layout: &w.layout, Layer: cacheLayer, Slots: w.ints(slots[from:to]...)}
-					w.d.RotaryStore(q, kv, in.RowRange(from, to), w.qNorm.Tensor, w.kNorm.Tensor, normEps, angles.RowRange(from, to))
+					w.d.RotaryStore(q, kv, in.RowRange(from, to), kernels.RotaryParams{QNorm: w.qNorm.Tensor, KNorm: w.kNorm.Tensor, Eps: normEps, CosSin: angles.RowRange(from, to)})
 				}
 				w.step(func() {
 					w.d.CosSin(angles.Tensor, w.rotaryOf, w.ints(positions...))

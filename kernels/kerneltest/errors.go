@@ -37,10 +37,10 @@ func stepErrors(h *harness) {
 		name, operator string
 		run            func(d kernels.Device)
 	}{
-		{"embedding of an unknown id", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(8)) }},
-		{"embedding of a negative id", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(-1)) }},
-		{"embedding of too few rows", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(1, 2)) }},
-		{"embedding of another width", "embedRows", func(d kernels.Device) { d.EmbedRows(wide.RowRange(0, 1), w.Weight, h.ints(1)) }},
+		{"embedding of an unknown id", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(8), 1) }},
+		{"embedding of a negative id", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(-1), 1) }},
+		{"embedding of too few rows", "embedRows", func(d kernels.Device) { d.EmbedRows(x.RowRange(0, 1), w.Weight, h.ints(1, 2), 1) }},
+		{"embedding of another width", "embedRows", func(d kernels.Device) { d.EmbedRows(wide.RowRange(0, 1), w.Weight, h.ints(1), 1) }},
 		{"norm of another width", "rmsNorm", func(d kernels.Device) { d.RMSNorm(wide.Tensor, x.Tensor, norm.Tensor, 1e-5) }},
 		{"norm with another weight", "rmsNorm", func(d kernels.Device) { d.RMSNorm(x.Tensor, x.Tensor, angles.RowRange(0, 1), 1e-5) }},
 		{"linear of another width", "linear", func(d kernels.Device) { d.Linear(dst.Tensor, wide.Tensor, w.Weight) }},
@@ -64,28 +64,28 @@ func stepErrors(h *harness) {
 		{"cos of too few positions", "cosSin", func(d kernels.Device) { d.CosSin(angles.Tensor, world.rotaryOf, h.ints(1, 2)) }},
 		{"cos of a negative position", "cosSin", func(d kernels.Device) { d.CosSin(angles.Tensor, world.rotaryOf, h.ints(1, 2, 3, -4)) }},
 		{"store of another width", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(same), x.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(same), x.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store beyond the arena", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Slots = h.ints(0, 1, 2, 48) }), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Slots = h.ints(0, 1, 2, 48) }), qkv.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store before the arena", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Slots = h.ints(0, 1, 2, -2) }), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Slots = h.ints(0, 1, 2, -2) }), qkv.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store in a layer too many", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Layer = cacheLayers }), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Layer = cacheLayers }), qkv.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store in blocks too small", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(func(_ *kernels.KV, l *kernels.CacheLayout) { l.BlockBytes = 64 }), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(func(_ *kernels.KV, l *kernels.CacheLayout) { l.BlockBytes = 64 }), qkv.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store in an unknown type", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(func(_ *kernels.KV, l *kernels.CacheLayout) { l.DType = unknown; l.BlockBytes *= 2; l.PageBytes *= 2 }), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(func(_ *kernels.KV, l *kernels.CacheLayout) { l.DType = unknown; l.BlockBytes *= 2; l.PageBytes *= 2 }), qkv.Tensor, kernels.RotaryParams{CosSin: angles.Tensor})
 		}},
 		{"store with too wide angles", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(same), qkv.Tensor, kernels.Tensor{}, kernels.Tensor{}, 0, q.Tensor)
+			d.RotaryStore(q.Tensor, kv(same), qkv.Tensor, kernels.RotaryParams{CosSin: q.Tensor})
 		}},
 		{"store with another norm", "rotaryStore", func(d kernels.Device) {
-			d.RotaryStore(q.Tensor, kv(same), qkv.Tensor, norm.Tensor, kernels.Tensor{}, 0, angles.Tensor)
+			d.RotaryStore(q.Tensor, kv(same), qkv.Tensor, kernels.RotaryParams{QNorm: norm.Tensor, CosSin: angles.Tensor})
 		}},
 		{"attention of other rows", "attention", func(d kernels.Device) {
 			d.Attention(attn.RowRange(0, 2), q.Tensor, kv(same), whole, g.params)
@@ -105,7 +105,7 @@ func stepErrors(h *harness) {
 		{"attention to an unknown block", "attention", func(d kernels.Device) {
 			d.Attention(attn.Tensor, q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Tables = h.ints(3, 0) }), whole, g.params)
 		}},
-		{"silu of another width", "siluMul", func(d kernels.Device) { d.SiluMul(dst.Tensor, x.Tensor) }},
+		{"gate of another width", "gateMul", func(d kernels.Device) { d.GateMul(dst.Tensor, x.Tensor, dst.Tensor, kernels.SiLU) }},
 		{"gather of an unknown row", "gatherRows", func(d kernels.Device) { d.GatherRows(attn.RowRange(0, 1), x.Tensor, h.ints(T)) }},
 		{"sample of too many ids", "sample", func(d kernels.Device) { d.Sample(out, x.Tensor, D+1, params) }},
 		{"sample with too few parameters", "sample", func(d kernels.Device) { d.Sample(out, x.Tensor, D, params[1:]) }},

@@ -416,7 +416,7 @@ func embedRows(h *harness) {
 				ids = append(ids, int32(n), int32(h.rnd.IntN(w.N)))
 			}
 			dst := h.tensor(len(ids), c.K)
-			h.step(func() { h.d.EmbedRows(dst.Tensor, w.Weight, h.ints(ids...)) })
+			h.step(func() { h.d.EmbedRows(dst.Tensor, w.Weight, h.ints(ids...), 1) })
 			for t, id := range ids {
 				var largest float64
 				for _, v := range w.want[id] {

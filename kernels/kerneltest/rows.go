@@ -90,7 +90,7 @@ func siluMul(h *harness) {
 			}
 			x := h.input(values)
 			all := h.tensor(T, F)
-			h.step(func() { h.d.SiluMul(all.Tensor, x.Tensor) })
+			h.step(func() { h.d.GateMul(all.Tensor, x.ColRange(0, F), x.ColRange(F, 2*F), kernels.SiLU) })
 			for t, row := range values {
 				for i := range F {
 					gate, up := float64(row[i]), float64(row[F+i])
@@ -105,8 +105,10 @@ func siluMul(h *harness) {
 					h.close(fmt.Sprintf("row %d, value %d: silu(%v)*%v", t, i, gate, up), all.Row(t)[i], want, h.tol.Elements*(1+math.Abs(want)+math.Abs(up)))
 				}
 			}
-			h.intact("siluMul", all)
-			h.alone("siluMul", all, func(dst kernels.Tensor, from, to int) { h.d.SiluMul(dst, x.RowRange(from, to)) })
+			h.intact("gateMul", all)
+			h.alone("gateMul", all, func(dst kernels.Tensor, from, to int) {
+				h.d.GateMul(dst, x.RowRange(from, to).ColRange(0, F), x.RowRange(from, to).ColRange(F, 2*F), kernels.SiLU)
+			})
 		})
 	}
 }

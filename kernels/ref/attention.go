@@ -60,36 +60,44 @@ func load(x []float32, src []byte, t kernels.DType) []float32 {
 }
 
 // RotaryStore implements kernels.Device.
-func (d *Device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv, qNorm, kNorm kernels.Tensor, eps float32, cosSin kernels.Tensor) {
-	if d.err != nil || !d.ok(check.RotaryStore(q, kv, qkv, qNorm, kNorm, cosSin)) || !d.ok(d.cacheType("rotaryStore", kv)) {
+func (d *Device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) {
+	if d.err != nil || !d.ok(check.RotaryStore(q, kv, qkv, p)) || !d.ok(d.cacheType("rotaryStore", kv)) {
 		return
 	}
 	l := kv.Layout
-	head := make([]float32, l.KDim)
+	head := make([]float32, max(l.KDim, l.VDim))
 	turn := func(dst, src []float32, norm kernels.Tensor, angles []float32) {
 		if norm.None() {
 			copy(dst, src)
 		} else {
-			rmsNorm(dst, src, norm.Row(0), eps)
+			rmsNorm(dst, src, norm.Row(0), p.Eps)
 		}
 		rotate(dst, angles)
 	}
 	for t := range qkv.Rows {
-		row, angles := qkv.Row(t), cosSin.Row(t)
+		row, angles := qkv.Row(t), p.CosSin.Row(t)
 		for h := 0; h < q.Cols; h += l.KDim {
-			turn(q.Row(t)[h:h+l.KDim], row[h:h+l.KDim], qNorm, angles)
+			turn(q.Row(t)[h:h+l.KDim], row[h:h+l.KDim], p.QNorm, angles)
 		}
 		slot := int(kv.Slots.Host[t])
 		if slot < 0 {
 			continue
 		}
 		keys := row[q.Cols:]
-		values := keys[l.Heads*l.KDim:]
+		values := keys
+		if !p.KeysAsValues {
+			values = keys[l.Heads*l.KDim:]
+		}
 		for g := range l.Heads {
-			turn(head, keys[g*l.KDim:(g+1)*l.KDim], kNorm, angles)
 			key, value := entry(kv, int32(slot/l.BlockTokens), slot%l.BlockTokens, g)
-			store(key, head, l.DType)
-			store(value, values[g*l.VDim:(g+1)*l.VDim], l.DType)
+			v := values[g*l.VDim : (g+1)*l.VDim]
+			if p.VNorm {
+				rmsNorm(head, v, nil, p.Eps)
+				v = head[:l.VDim]
+			}
+			store(value, v, l.DType)
+			turn(head[:l.KDim], keys[g*l.KDim:(g+1)*l.KDim], p.KNorm, angles)
+			store(key, head[:l.KDim], l.DType)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // EmbedRows implements kernels.Device.
-func (d *Device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints) {
+func (d *Device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints, scale float32) {
 	if d.err != nil || !d.ok(check.EmbedRows(dst, table, ids)) {
 		return
 	}
@@ -16,7 +16,7 @@ func (d *Device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernel
 	for t, id := range ids.Host {
 		table.Impl.(weight).row(row, int(id))
 		for k, v := range row {
-			dst.Row(t)[k] = float32(v)
+			dst.Row(t)[k] = float32(v * float64(scale))
 		}
 	}
 }
@@ -31,6 +31,7 @@ func (d *Device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
 	}
 }
 
+// rmsNorm takes a nil w for ones.
 func rmsNorm(dst, x, w []float32, eps float32) {
 	var squares float64
 	for _, v := range x {
@@ -38,7 +39,42 @@ func rmsNorm(dst, x, w []float32, eps float32) {
 	}
 	scale := 1 / math.Sqrt(squares/float64(len(x))+float64(eps))
 	for i, v := range x {
-		dst[i] = float32(float64(v) * scale * float64(w[i]))
+		y := float64(v) * scale
+		if w != nil {
+			y *= float64(w[i])
+		}
+		dst[i] = float32(y)
+	}
+}
+
+// RMSNormAdd implements kernels.Device.
+func (d *Device) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
+	if d.err != nil || !d.ok(check.RMSNormAdd(dst, x, w)) {
+		return
+	}
+	y := make([]float32, x.Cols)
+	for t := range x.Rows {
+		rmsNorm(y, x.Row(t), w.Row(0), eps)
+		for i, v := range dst.Row(t) {
+			dst.Row(t)[i] = float32((float64(v) + float64(y[i])) * float64(scale))
+		}
+	}
+}
+
+// NormGate implements kernels.Device.
+func (d *Device) NormGate(dst, x, gate, w kernels.Tensor, eps float32) {
+	if d.err != nil || !d.ok(check.NormGate(dst, x, gate, w)) {
+		return
+	}
+	n := w.Cols
+	for t := range x.Rows {
+		for h := 0; h < x.Cols; h += n {
+			y, g := dst.Row(t)[h:h+n], gate.Row(t)[h:h+n]
+			rmsNorm(y, x.Row(t)[h:h+n], w.Row(0), eps)
+			for i := range y {
+				y[i] = float32(float64(y[i]) * activate(kernels.SiLU, float64(g[i])))
+			}
+		}
 	}
 }
 
@@ -124,17 +160,37 @@ func (d *Device) CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.
 	}
 }
 
-// SiluMul implements kernels.Device.
-func (d *Device) SiluMul(dst, gateUp kernels.Tensor) {
-	if d.err != nil || !d.ok(check.SiluMul(dst, gateUp)) {
+// GateMul implements kernels.Device.
+func (d *Device) GateMul(dst, gate, x kernels.Tensor, f kernels.Activation) {
+	if d.err != nil || !d.ok(check.GateMul(dst, gate, x, f)) {
 		return
 	}
-	F := dst.Cols
 	for t := range dst.Rows {
-		y, x := dst.Row(t), gateUp.Row(t)
+		y, g, x := dst.Row(t), gate.Row(t), x.Row(t)
 		for i := range y {
-			gate := float64(x[i])
-			y[i] = float32(gate / (1 + math.Exp(-gate)) * float64(x[F+i]))
+			y[i] = float32(activate(f, float64(g[i])) * float64(x[i]))
+		}
+	}
+}
+
+func activate(f kernels.Activation, x float64) float64 {
+	switch f {
+	case kernels.SiLU:
+		return x / (1 + math.Exp(-x))
+	case kernels.GELUTanh:
+		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	}
+	return 1 / (1 + math.Exp(-x))
+}
+
+// SoftCap implements kernels.Device.
+func (d *Device) SoftCap(x kernels.Tensor, c float32) {
+	if d.err != nil || !d.ok(check.SoftCap(x, c)) {
+		return
+	}
+	for t := range x.Rows {
+		for i, v := range x.Row(t) {
+			x.Row(t)[i] = float32(float64(c) * math.Tanh(float64(v)/float64(c)))
 		}
 	}
 }

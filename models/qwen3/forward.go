@@ -55,20 +55,23 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 	t := m.carve(kernels.NewCarver(scratch), len(b.TokenIDs.Host), 0)
 	params := kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim)))}
 
-	d.EmbedRows(t.x, m.embed, b.TokenIDs)
+	d.EmbedRows(t.x, m.embed, b.TokenIDs, 1)
 	d.CosSin(t.cosSin, m.cfg.Rotary, b.Positions)
+	F := m.cfg.Intermediate
 	for i, l := range m.layers {
 		kv := b.Groups[0].KV(i)
 
 		d.RMSNorm(t.h, t.x, l.inputNorm, m.cfg.RMSEps)
 		d.Linear(t.qkv, t.h, l.qkv)
-		d.RotaryStore(t.q, kv, t.qkv, l.qNorm, l.kNorm, m.cfg.RMSEps, t.cosSin)
+		d.RotaryStore(t.q, kv, t.qkv, kernels.RotaryParams{
+			QNorm: l.qNorm, KNorm: l.kNorm, Eps: m.cfg.RMSEps, CosSin: t.cosSin,
+		})
 		d.Attention(t.attn, t.q, kv, b.Ragged, params)
 		d.LinearAdd(t.x, t.attn, l.o)
 
 		d.RMSNorm(t.h, t.x, l.postNorm, m.cfg.RMSEps)
 		d.Linear(t.gateUp, t.h, l.gateUp)
-		d.SiluMul(t.act, t.gateUp)
+		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
 		d.LinearAdd(t.x, t.act, l.down)
 	}
 	return t.x
