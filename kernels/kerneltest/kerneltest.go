@@ -61,6 +61,7 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"gather", gatherRows},
 		{"attention", attention},
 		{"attention chunks", attentionChunks},
+		{"attention window", attentionWindow},
 		{"attention shared prefix", attentionSharedPrefix},
 		{"attention without store", attentionWithoutStore},
 		{"rotary and store", rotaryStore},
