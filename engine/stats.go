@@ -77,7 +77,7 @@ func (e *Engine) publish(now time.Time) {
 			ms.Finished[r] = c.finished[r]
 		}
 		st.Steps += c.steps
-		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.layouts[0].BlocksPerPage))))
+		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.cut.perPage()))))
 		st.PagesLive += live
 		st.PagesCached += b.Pages - live
 		st.Models[i] = ms
