@@ -21,7 +21,7 @@ type step struct {
 	regimes                          []int32
 	groups                           []models.GroupBatch
 	slots, tables                    [][]int32 // by group
-	runs, in, out                    []int32   // of the recurrent group
+	runs, from, into                 []int32   // of the recurrent group
 	batch                            models.Batch
 
 	heads   []head // rows of logits wanted
@@ -63,7 +63,7 @@ func (st *step) run(d kernels.Device, a arena, m *model, plan *sched.Plan, now t
 	for g := range st.groups {
 		if st.groups[g].State != nil {
 			st.groups[g].Runs = kernels.Runs{
-				Starts: d.Upload(kernels.Ints{Host: st.runs}), In: d.Upload(kernels.Ints{Host: st.in}), Out: d.Upload(kernels.Ints{Host: st.out}),
+				Starts: d.Upload(kernels.Ints{Host: st.runs}), In: d.Upload(kernels.Ints{Host: st.from}), Out: d.Upload(kernels.Ints{Host: st.into}),
 			}
 			continue
 		}
@@ -130,7 +130,7 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 
 // buildRuns fills the runs of the recurrent group.
 func (st *step) buildRuns(plan *sched.Plan) {
-	st.runs, st.in, st.out = append(st.runs[:0], 0), st.in[:0], st.out[:0]
+	st.runs, st.from, st.into = append(st.runs[:0], 0), st.from[:0], st.into[:0]
 	first := int32(0)
 	for i := range plan.Rows {
 		row := &plan.Rows[i]
@@ -141,7 +141,7 @@ func (st *step) buildRuns(plan *sched.Plan) {
 				if r.In != nil {
 					in = int32(r.In[k])
 				}
-				st.in, st.out = append(st.in, in), append(st.out, int32(page))
+				st.from, st.into = append(st.from, in), append(st.into, int32(page))
 			}
 		}
 		first += int32(row.N)
