@@ -245,7 +245,7 @@ func (c *Cache) ref(id BlockID) {
 // else free.
 func (c *Cache) unref(id BlockID) {
 	pg, _ := c.split(id)
-	if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c {
+	if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c || c.pool.pages[pg].state != nil {
 		panic(fmt.Sprintf("kvcache: %s: block %d is not its own", c.cfg.Model, id))
 	}
 	b := c.block(id)

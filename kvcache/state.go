@@ -64,9 +64,11 @@ func (c *Cache) Advance(t *BlockTable, from, to int, marks []int) []Run {
 		panic(fmt.Sprintf("kvcache: %s: advance from %d to %d, state at %d", c.cfg.Model, from, to, st.at))
 	}
 	var in []PageID
-	if st.in != nil {
-		in = st.in.pages
+	was := st.in
+	if was != nil {
+		in = was.pages
 	}
+	held := was != nil && !was.own
 	cuts := c.cut(t, from, to, marks)
 	runs := make([]Run, 0, len(cuts)+1)
 	at := from
@@ -79,8 +81,8 @@ func (c *Cache) Advance(t *BlockTable, from, to int, marks []int) []Run {
 		c.leave(t, k)
 	}
 	runs = append(runs, Run{From: at, To: to, In: in, Out: st.own.pages})
-	if st.in != nil && !st.in.own {
-		c.unrefState(st.in)
+	if held {
+		c.unrefState(was)
 	}
 	st.in, st.at = st.own, to
 	return runs
