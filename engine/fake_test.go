@@ -375,7 +375,7 @@ func idle(t *testing.T, e *Engine) {
 	for {
 		live, open := 0, 0
 		for _, m := range e.Stats().Models {
-			live += m.LiveBlocks
+			live += m.LiveBlocks + m.LiveStates
 			open += m.Running + m.Waiting
 		}
 		if live == 0 && open == 0 {
