@@ -53,7 +53,7 @@ func drawConfig(t *rapid.T, name string) Config {
 }
 
 func newWorld(t *rapid.T) *world {
-	pages := rapid.IntRange(3, 24).Draw(t, "pages")
+	pages := uniform(t, "pages", 3, 30)
 	w := &world{pool: NewPool(pages), arena: newArena(pages)}
 	for i := range rapid.IntRange(1, 3).Draw(t, "models") {
 		c, err := w.pool.NewCache(drawConfig(t, fmt.Sprint("m", i)))
@@ -68,8 +68,8 @@ func newWorld(t *rapid.T) *world {
 // drawTokens draws from few prompts, so that many share a beginning.
 func drawTokens(t *rapid.T) []int32 {
 	stem := rapid.IntRange(0, 1).Draw(t, "stem")
-	n := rapid.IntRange(1, 260).Draw(t, "length")
-	fork := rapid.IntRange(0, 260).Draw(t, "fork")
+	n := uniform(t, "length", 1, 260)
+	fork := uniform(t, "fork", 0, 260)
 	out := make([]int32, n)
 	for i := range out {
 		out[i] = int32(stem*1000 + i%7)
@@ -84,26 +84,34 @@ func (w *world) drawSeq(t *rapid.T) *walker {
 	if len(w.seqs) == 0 {
 		t.Skip("no sequence")
 	}
-	return w.seqs[rapid.IntRange(0, len(w.seqs)-1).Draw(t, "sequence")]
+	return w.seqs[uniform(t, "sequence", 0, len(w.seqs)-1)]
+}
+
+// uniform draws evenly from lo to hi, both included; rapid's own integers are mostly small ones. It
+// shrinks to lo.
+func uniform(t *rapid.T, name string, lo, hi int) int {
+	x := rapid.Uint32().Draw(t, name)
+	if x == 0 || hi <= lo {
+		return lo
+	}
+	return lo + int(uint64(x*0x9E3779B1)*uint64(hi-lo+1)>>32)
 }
 
 func (w *world) actions() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
-		"begin": func(t *rapid.T) {
-			c := rapid.SampledFrom(w.caches).Draw(t, "model")
-			id := Identity{Salt: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")}
-			s := &walker{c: c, t: c.NewTable(id), id: id, tokens: drawTokens(t)}
-			w.seqs = append(w.seqs, s)
-			w.match(t, s)
+		"begin": w.begin, "begin again": w.begin,
+		"step": w.step, "step again": w.step, "step on": w.step,
+		"seal": func(t *rapid.T) {
+			s := w.drawSeq(t)
+			s.c.Seal(s.t, slices.Clone(s.tokens[:uniform(t, "n", s.t.Tokens(), s.done)]))
 		},
-		"step": w.step, "step again": w.step,
 		"grow": func(t *rapid.T) {
 			s := w.drawSeq(t)
 			s.tokens = append(s.tokens, rapid.Int32Range(0, 3).Draw(t, "token"))
 		},
 		"truncate": func(t *rapid.T) {
 			s := w.drawSeq(t)
-			n := s.done - min(s.done, rapid.IntRange(0, 260).Draw(t, "n"))
+			n := s.done - min(s.done, rapid.SampledFrom([]int{0, 1, 9, 40, 100}).Draw(t, "back"))
 			kept := s.c.Truncate(s.t, n)
 			if kept > n || kept < n && kept%s.c.step != 0 && s.c.statePages > 0 || n == s.done && kept != n {
 				t.Fatalf("truncate %d to %d kept %d", s.done, n, kept)
@@ -161,6 +169,14 @@ func (w *world) actions() map[string]func(*rapid.T) {
 	}
 }
 
+func (w *world) begin(t *rapid.T) {
+	c := rapid.SampledFrom(w.caches).Draw(t, "model")
+	id := Identity{Salt: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "salt")}
+	s := &walker{c: c, t: c.NewTable(id), id: id, tokens: drawTokens(t)}
+	w.seqs = append(w.seqs, s)
+	w.match(t, s)
+}
+
 func (w *world) match(t *rapid.T, s *walker) {
 	s.done = s.c.Match(s.t, s.tokens)
 	if s.done >= len(s.tokens) || s.done%s.c.step != 0 {
@@ -173,9 +189,9 @@ func (w *world) match(t *rapid.T, s *walker) {
 func (w *world) step(t *rapid.T) {
 	var rows []*walker
 	to := map[*walker]int{}
-	for range rapid.IntRange(1, 3).Draw(t, "rows") {
+	for range uniform(t, "rows", 1, 4) {
 		s := w.drawSeq(t)
-		n := min(s.done+rapid.IntRange(1, 90).Draw(t, "n"), len(s.tokens))
+		n := min(s.done+uniform(t, "n", 1, 90), len(s.tokens))
 		if to[s] > 0 || n == s.done {
 			continue
 		}
@@ -240,7 +256,10 @@ func (w *world) fits(s *walker, n, ahead int) bool {
 
 // advance plans a row and checks that its runs follow each other.
 func (w *world) advance(t *rapid.T, s *walker, to int) []Run {
-	marks := rapid.SliceOfN(rapid.IntRange(0, len(s.tokens)), 0, 3).Draw(t, "marks")
+	var marks []int
+	for range uniform(t, "marks", 0, 2) {
+		marks = append(marks, uniform(t, "mark", 0, len(s.tokens)))
+	}
 	slices.Sort(marks)
 	runs := s.c.Advance(s.t, s.done, to, marks)
 	at := s.done
