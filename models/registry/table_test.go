@@ -1,6 +1,6 @@
 //go:build cgo
 
-package modeltest_test
+package registry_test
 
 import (
 	"os"
