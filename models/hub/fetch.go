@@ -21,7 +21,7 @@ import (
 const (
 	maxUnsized = 64 << 20 // bytes of a file whose size nobody states
 	maxWrong   = 3        // times that a whole file of the wrong hash arrives
-	bufferSize = 1 << 20
+	bufferSize = 256 << 10
 )
 
 // file is a file of a commit as the hub describes it.

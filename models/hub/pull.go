@@ -147,9 +147,10 @@ func (p *pull) run(ctx context.Context, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var index file // fetched first: it names the others
 	if s.index {
-		more, err := p.index(ctx, listing[indexFile])
-		if err != nil {
+		var more []string
+		if index, more, err = p.index(ctx, listing[indexFile]); err != nil {
 			return "", fmt.Errorf("%s: %w", indexFile, err)
 		}
 		for _, n := range more {
@@ -161,6 +162,10 @@ func (p *pull) run(ctx context.Context, o Options) (string, error) {
 	}
 	files := make([]file, len(s.files))
 	err = p.each(ctx, o.Connections, s.files, func(ctx context.Context, i int, name string) (err error) {
+		if name == index.name {
+			files[i] = index
+			return nil
+		}
 		files[i], err = p.client.describe(ctx, p.ref, commit, name, listing[name], p.noteOf(file{name: name}))
 		return err
 	})
@@ -171,8 +176,8 @@ func (p *pull) run(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	err = p.each(ctx, o.Connections, s.files, func(ctx context.Context, i int, name string) error {
-		if s.index && name == indexFile {
-			return nil // it was needed to know the others
+		if name == index.name {
+			return nil
 		}
 		return p.fetch(ctx, files[i])
 	})
@@ -192,22 +197,23 @@ func (p *pull) run(ctx context.Context, o Options) (string, error) {
 }
 
 // index fetches the index of shards and reads it.
-func (p *pull) index(ctx context.Context, l listed) ([]string, error) {
+func (p *pull) index(ctx context.Context, l listed) (file, []string, error) {
 	f, err := p.client.describe(ctx, p.ref, p.commit, indexFile, l, p.noteOf(file{name: indexFile}))
 	if err != nil {
-		return nil, err
+		return f, nil, err
 	}
 	if f.size > maxIndex {
-		return nil, fmt.Errorf("its %d bytes are more than %d", f.size, maxIndex)
+		return f, nil, fmt.Errorf("its %d bytes are more than %d", f.size, maxIndex)
 	}
 	if err := p.fetch(ctx, f); err != nil {
-		return nil, err
+		return f, nil, err
 	}
 	raw, err := os.ReadFile(p.cache.blob(p.ref, f.hash))
 	if err != nil {
-		return nil, err
+		return f, nil, err
 	}
-	return shards(raw)
+	more, err := shards(raw)
+	return f, more, err
 }
 
 // each runs do for every name, n at a time, and adds the name to its error. The first error ends the others.
@@ -240,11 +246,11 @@ func (p *pull) room(files []file, free func(string) (int64, error)) error {
 		if info, err := os.Stat(blob + ".incomplete"); err == nil && info.Size() <= f.size {
 			missing -= info.Size()
 		}
-		if need += missing; need < 0 {
-			return fmt.Errorf("%s: the hub gives it %d bytes", f.name, f.size)
-		}
 		if f.size > largest.size {
 			largest = f
+		}
+		if need += missing; need < 0 {
+			return fmt.Errorf("%s: the hub gives it %d bytes, more than any disk has", largest.name, largest.size)
 		}
 	}
 	if need == 0 {
@@ -258,7 +264,7 @@ func (p *pull) room(files []file, free func(string) (int64, error)) error {
 	if err != nil {
 		return fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	if need+spareBytes > have || need+spareBytes < 0 {
+	if need > have-spareBytes {
 		return fmt.Errorf("%.2f GB are to be fetched (the largest file is %s) and the disk of %s has %.2f GB free: make room or set HF_HUB_CACHE",
 			float64(need)/1e9, largest.name, p.cache, float64(have)/1e9)
 	}
