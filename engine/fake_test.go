@@ -289,7 +289,7 @@ func fakeOptions() Options {
 		wrap: func(d kernels.Device) kernels.Device { return &fakeDevice{d, nil} },
 	}
 	for _, name := range fakeNames {
-		o.Models = append(o.Models, ModelSpec{Name: name, Path: "fake"})
+		o.Models = append(o.Models, ModelSpec{Name: name, Path: "."})
 	}
 	o.loadModel = func(_ kernels.Device, m *model) error {
 		m.impl, m.tok = &fakeModel{seed: uint64(m.index + 1)}, fakeTokens{}
