@@ -6,10 +6,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/internal/testdata"
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/registry"
 )
@@ -72,6 +74,12 @@ func Checkpoints(architecture string) []Checkpoint {
 			"quant/qwen3_awq_g32_skip")
 		gguf("qwen3_k256")
 		demo("demo-tales")
+	case "qwen3_5":
+		folder("models/qwen3_5", "models/qwen3_5_mtp_vision", "quant/qwen3_5_ct_g128_sym", "quant/qwen3_5_mtp_vision_ct_g32_asym")
+	case "phi3":
+		folder("models/phi3", "models/phi3_mini_longrope", "quant/phi3_ct_g128_sym", "quant/phi3_mini_ct_g32_asym")
+	case "gemma4":
+		folder("models/gemma4", "models/gemma4_multimodal", "quant/gemma4_ct_g128_sym", "quant/gemma4_ct_g32_asym")
 	}
 	return list
 }
@@ -82,7 +90,34 @@ type prompt struct {
 	ids     []int32
 	greedy  []int32
 	margins []float64
-	logits  map[int][]float32 // by position
+	logits  map[int][]float32 // by position, of the prompt in one pass
+	steps   [][]float32       // that each greedy id was chosen from, when stored
+	hidden  []float32         // [layers+1, tokens, hidden], when stored
+	states  []state
+}
+
+// state is what is stored of a recurrent layer after a prompt.
+type state struct {
+	layer   int       // within its group
+	heads   []float32 // [Heads, KDim, VDim]
+	columns []float32 // [ConvChannels, kernel]
+	kernel  int
+}
+
+// entry is a prompt in golden.json.
+type entry struct {
+	Name         string
+	IDs          []int32
+	Tokens       []int32 // demo-models
+	Greedy       []int32
+	Continuation []int32 // demo-models
+	Recomputed   []int32 `json:"greedy_recompute_every_step"` // longrope
+	Margins      []float64
+	Logits       struct {
+		Tensor    string
+		Positions any // "all" or a list
+	}
+	LogitsLast any `json:"logits_last"`
 }
 
 func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
@@ -92,32 +127,21 @@ func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	type entry struct {
-		Name         string
-		IDs          []int32
-		Tokens       []int32 // demo-models
-		Greedy       []int32
-		Continuation []int32 // demo-models
-		Margins      []float64
-		Logits       struct {
-			Tensor    string
-			Positions any // "all" or a list
-		}
-		LogitsLast any `json:"logits_last"`
-	}
 	var g struct {
-		Prompts []entry
-		Texts   []entry
-		Chat    *entry
-		Files   []struct {
+		Prompts  []entry
+		Texts    []entry
+		Chat     *entry
+		LongRope struct{ Cases []entry }
+		Files    []struct {
 			Type    string
 			Prompts []entry
 		}
+		LayerTypes []string `json:"layer_types"`
 	}
 	if err := json.Unmarshal(raw, &g); err != nil {
 		tb.Fatal(err)
 	}
-	entries := append(g.Prompts, g.Texts...)
+	entries := slices.Concat(g.Prompts, g.Texts, g.LongRope.Cases)
 	if g.Chat != nil {
 		g.Chat.Name = "chat"
 		entries = append(entries, *g.Chat)
@@ -134,42 +158,66 @@ func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
 	}
 	tensors := testdata.Tensors(tb, file)
 	for _, e := range entries {
-		p := prompt{name: e.Name, ids: append(e.IDs, e.Tokens...), greedy: append(e.Greedy, e.Continuation...), margins: e.Margins, logits: map[int][]float32{}}
-		last := len(p.ids) - 1
-		store := func(name string, positions []int) {
-			t, ok := tensors[name]
-			if !ok {
-				return
-			}
-			values := t.Float32()
-			vocab := t.Shape[len(t.Shape)-1]
-			for i, at := range positions {
-				p.logits[at] = values[i*vocab : (i+1)*vocab]
-			}
-		}
-		switch at := e.Logits.Positions.(type) {
-		case string:
-			var all []int
-			for i := range p.ids {
-				all = append(all, i)
-			}
-			store(e.Logits.Tensor, all)
-		case []any:
-			var some []int
-			for _, v := range at {
-				some = append(some, int(v.(float64)))
-			}
-			store(e.Logits.Tensor, some)
-		default:
-			store(e.Name+".logits_last", []int{last})
-			store(e.Name, []int{last}) // demo-models
-		}
+		p := e.prompt(tensors, g.LayerTypes)
 		if len(p.ids) == 0 || len(p.greedy) == 0 || len(p.greedy) != len(p.margins) {
 			tb.Fatalf("%s: prompt %q has %d ids, %d greedy and %d margins", c.Golden, e.Name, len(p.ids), len(p.greedy), len(p.margins))
 		}
 		ps = append(ps, p)
 	}
 	return ps
+}
+
+// prompt finds what is stored of an entry.
+func (e entry) prompt(tensors map[string]testdata.Tensor, layers []string) prompt {
+	p := prompt{
+		name: e.Name, ids: append(e.IDs, e.Tokens...), greedy: slices.Concat(e.Greedy, e.Continuation, e.Recomputed),
+		margins: e.Margins, logits: map[int][]float32{},
+	}
+	rows := func(name string) (rows [][]float32) {
+		t, ok := tensors[name]
+		if !ok {
+			return nil
+		}
+		return slices.Collect(slices.Chunk(t.Float32(), t.Shape[len(t.Shape)-1]))
+	}
+	store := func(name string, positions ...int) {
+		for i, row := range rows(name) {
+			p.logits[positions[i]] = row
+		}
+	}
+	switch at := e.Logits.Positions.(type) {
+	case string:
+		for i, row := range rows(e.Logits.Tensor) {
+			p.logits[i] = row
+		}
+	case []any:
+		var some []int
+		for _, v := range at {
+			some = append(some, int(v.(float64)))
+		}
+		store(e.Logits.Tensor, some...)
+	default:
+		last := len(p.ids) - 1
+		store(e.Name+".logits_last", last)
+		store(e.Name, last) // demo-models
+	}
+	p.steps = rows(e.Name + ".step_logits_recompute")
+	if t, ok := tensors[e.Name+".hidden_states"]; ok {
+		p.hidden = t.Float32()
+	}
+	recurrent := 0
+	for i, kind := range layers {
+		if kind != "linear_attention" {
+			continue
+		}
+		of := fmt.Sprintf("%s.layer%d.", e.Name, i)
+		if t, ok := tensors[of+"recurrent_state"]; ok {
+			columns := tensors[of+"conv_state"]
+			p.states = append(p.states, state{recurrent, t.Float32(), columns.Float32(), columns.Shape[1]})
+		}
+		recurrent++
+	}
+	return p
 }
 
 // load loads the checkpoint at path on a new device.
@@ -204,43 +252,62 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 	for _, c := range list {
 		t.Run(c.Name, func(t *testing.T) {
-			ps := c.prompts(t)
-			r := dev.load(t, testdata.Shared(t, c.Path), 12000)
-			m := &measure{device: dev}
-			stored := 0
-			var runs []*run
-			for _, p := range ps {
-				stored += len(p.logits)
-				runs = append(runs, r.prefill(t, m, p))
-			}
-			if stored == 0 {
-				t.Fatal("no stored logits")
-			}
-			r.greedy(t, m, runs)
+			r, m, runs := c.compare(t, dev)
+			t.Log(m)
 			for i := range runs {
 				t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })
 			}
-			m.report(t)
+			if r.recurrent() && r.reused == 0 {
+				t.Error("no sequence began with a state slot that another had left")
+			}
 		})
 	}
+}
+
+// compare holds the device to the stored results of a checkpoint: prompts in one pass, and their
+// continuations.
+func (c Checkpoint) compare(t *testing.T, dev Device) (*Runner, *measure, []*run) {
+	t.Helper()
+	ps := c.prompts(t)
+	r := dev.load(t, testdata.Shared(t, c.Path), 12000)
+	m := &measure{device: dev}
+	stored := 0
+	var runs []*run
+	for _, p := range ps {
+		stored += len(p.logits)
+		runs = append(runs, r.prefill(t, m, p))
+	}
+	if stored == 0 {
+		t.Fatal("no stored logits")
+	}
+	r.greedy(t, m, runs)
+	m.check(t)
+	return r, m, runs
 }
 
 // run is a prompt that has been computed, and continued.
 type run struct {
 	prompt
 	*Sequence
-	want [][]float32 // the logits of every token that was computed
+	want  [][]float32 // the logits of every token, under the regime of all of them
+	chose [][]float32 // those that each greedy id was chosen from
 }
 
 // prefill computes a prompt in one pass and compares what is stored of it.
 func (r *Runner) prefill(t *testing.T, m *measure, p prompt) *run {
 	t.Helper()
 	s := &Sequence{Tokens: append([]int32(nil), p.ids...)}
-	want := r.Step(Row{s, len(p.ids), true})[0]
+	var want [][]float32
+	step := func() { want = r.Step(Row{s, len(p.ids), true})[0] }
+	if p.hidden == nil {
+		step()
+	} else {
+		r.inside(t, m, p, s, r.traced(step))
+	}
 	for at, golden := range p.logits {
 		m.logits(t, fmt.Sprintf("%s, position %d", p.name, at), want[at], golden)
 	}
-	return &run{p, s, want}
+	return &run{prompt: p, Sequence: s, want: want}
 }
 
 // greedy continues all prompts together. Each is given the reference's choices, so that one that
@@ -254,17 +321,22 @@ func (r *Runner) greedy(t *testing.T, m *measure, runs []*run) {
 			if step >= len(run.prompt.greedy) {
 				continue
 			}
-			m.greedy(t, run.prompt, step, run.want[len(run.want)-1])
+			last := run.want[len(run.want)-1]
+			run.chose = append(run.chose, last)
+			m.greedy(t, run.prompt, step, last)
 			if step+1 < len(run.prompt.greedy) {
 				run.Tokens = append(run.Tokens, run.prompt.greedy[step])
-				rows, of = append(rows, Row{run.Sequence, 1, false}), append(of, run)
+				rows, of = append(rows, Row{run.Sequence, 1, true}), append(of, run)
 			}
 		}
 		if len(rows) == 0 {
 			break
 		}
 		for i, out := range r.Step(rows...) {
-			of[i].want = append(of[i].want, out[0])
+			if len(out) > 1 { // all of it again, under another regime
+				of[i].want = nil
+			}
+			of[i].want = append(of[i].want, out...)
 		}
 	}
 	for _, run := range runs {
@@ -337,8 +409,51 @@ func (r *Runner) otherWays(t *testing.T, runs []*run, index int) {
 			}
 		}
 	}
-	r.Drop(s)
+
+	// Back to what stayed behind, with all of the rest at once and with what comes after one token more.
+	for range 2 {
+		if !r.Rewind(s) {
+			break
+		}
+		for s.Done < len(tokens) {
+			from := s.Done
+			n := len(tokens) - from
+			if n > 1 && r.rnd.IntN(2) == 0 {
+				n = 1
+			}
+			same("from a snapshot", from, r.Step(Row{s, n, true})[0])
+		}
+	}
 	for _, o := range strangers {
 		r.Drop(o)
 	}
+	r.Drop(s)
+	if r.recurrent() {
+		// A sequence of its own, so that what it is given was another's.
+		s = &Sequence{Tokens: tokens}
+		same("in a state slot that another left", 0, r.Step(Row{s, len(tokens), true})[0])
+		r.Drop(s)
+	}
+	if r.model.Shape().Regimes != nil {
+		r.generate(t, runs[index])
+	}
+}
+
+// generate continues a prompt alone, across a change of regime where there is one.
+func (r *Runner) generate(t *testing.T, run *run) {
+	n := len(run.ids)
+	s := &Sequence{Tokens: slices.Clone(run.ids)}
+	for i, want := range run.chose {
+		if i > 0 {
+			s.Tokens = append(s.Tokens, run.prompt.greedy[i-1])
+			n = 1
+		}
+		same(t, fmt.Sprintf("alone, greedy step %d", i), r.Step(Row{s, n, false})[0][0], want)
+	}
+	r.Drop(s)
+}
+
+// recurrent says whether the model has a recurrent group.
+func (r *Runner) recurrent() bool {
+	return slices.ContainsFunc(r.groups, func(g group) bool { return g.Kind == models.Recurrent })
 }
