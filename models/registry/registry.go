@@ -9,13 +9,14 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/gemma4"
 	"github.com/openinfer-go/openinfer/models/llama"
 	"github.com/openinfer-go/openinfer/models/qwen3"
 )
 
 // Architectures are all that there are.
 func Architectures() []models.Architecture {
-	return []models.Architecture{llama.Architecture, qwen3.Architecture}
+	return []models.Architecture{gemma4.Architecture, llama.Architecture, qwen3.Architecture}
 }
 
 // Find returns the architecture of a checkpoint. One that is not in the list is an error that
