@@ -41,7 +41,8 @@ $(STATICCHECK):
 	GOBIN=$(CACHE)/bin go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
 
 golden: ## one table: how far every stored result of the reference library is from ours
-	OPENINFER_GOLDEN=1 go test -count=1 -run TestTable -v ./models/modeltest | grep -v '^ *\(=== RUN\|--- PASS\)'
+	@out=$$(OPENINFER_GOLDEN=1 go test -count=1 -run TestTable -v ./models/registry); status=$$?; \
+	echo "$$out" | grep -v '^ *\(=== RUN\|--- PASS\)'; exit $$status
 
 bench-cpu: build ## side by side with llama.cpp on this machine; writes docs/bench-cpu.md
 	sh scripts/bench-cpu.sh

@@ -209,23 +209,33 @@ func (c *Config) readLayers(r *config.Reader) {
 	}
 }
 
+// defaultRotary are rope_parameters of a config.json that has none.
+const defaultRotary = `{"sliding_attention": {"rope_type": "default", "rope_theta": 10000},
+	"full_attention": {"rope_type": "proportional", "rope_theta": 1000000, "partial_rotary_factor": 0.25}}`
+
 // readRotary reads rope_parameters, which has an object for each kind of layer.
 func (c *Config) readRotary(r *config.Reader) {
 	all := r.Object("rope_parameters")
+	if !r.Has("rope_parameters") {
+		all = config.New([]byte(defaultRotary))
+	}
 	for k := range kinds {
-		g := &c.Geometry[k]
-		switch {
-		case !slices.Contains(c.Kinds, k):
-		case r.Has("rope_parameters"):
-			if !all.Has(kindNames[k]) {
-				all.Fail(kindNames[k], "is missing")
-			}
-			g.Rotary = rope.FromLayerKind(all.Object(kindNames[k]), 0, g.HeadDim)
-		case k == Sliding:
-			g.Rotary = rope.Params{Theta: 10000}.Rotary(g.HeadDim)
-		default:
-			g.Rotary = rope.Proportional(1e6, g.HeadDim, 0.25, 1)
+		if !slices.Contains(c.Kinds, k) {
+			continue
 		}
+		if !all.Has(kindNames[k]) {
+			all.Fail(kindNames[k], "is missing")
+			return
+		}
+		s := all.Object(kindNames[k])
+		p := rope.FromObject(s, rope.Model{HeadDim: c.Geometry[k].HeadDim, MaxPosition: c.MaxPosition})
+		if p.Scaling == rope.LongRoPE {
+			s.Fail("rope_type", "longrope is not supported in this architecture")
+		}
+		if r.Err() != nil {
+			return
+		}
+		c.Geometry[k].Rotary = p.Embedding().ByRegime[0]
 	}
 }
 

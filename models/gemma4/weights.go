@@ -76,10 +76,7 @@ func textPrefix(c *checkpoint.Checkpoint) string {
 
 func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 	D, F := m.cfg.Hidden, m.cfg.Intermediate
-	var bias []checkpoint.Option
-	if m.cfg.AttentionBias {
-		bias = []checkpoint.Option{checkpoint.WithBias()}
-	}
+	bias := loader.Bias(c, m.cfg.AttentionBias)
 	prefix := textPrefix(c)
 	l.Weight(&m.embed, loader.Part{Module: prefix + "embed_tokens", N: m.cfg.Vocab, K: D})
 	var count [kinds]int

@@ -75,13 +75,11 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"max_position_embeddings": nil}, []string{"max_position_embeddings"}},
 		{keys{"num_experts": 8}, []string{"num_experts"}},
 		{keys{"rope_parameters": nil, "rope_theta": -1}, []string{"rope_theta"}},
-		{keys{"rope_parameters": nil, "rope_scaling": keys{"rope_type": "yarn", "factor": 4}}, []string{"rope_scaling.rope_type", "yarn"}},
-		{keys{"rope_parameters": nil, "rope_scaling": keys{"type": "dynamic", "factor": 4}}, []string{"rope_scaling.type", "dynamic"}},
-		{keys{"rope_parameters": keys{"rope_type": "longrope", "rope_theta": 1e4}}, []string{"rope_parameters.rope_type", "longrope"}},
+		{keys{"rope_parameters": nil, "rope_scaling": keys{"rope_type": "ntk", "factor": 4}}, []string{"rope_scaling.rope_type", "ntk"}},
 		{keys{"rope_parameters": keys{"rope_type": "linear"}}, []string{"rope_parameters.factor", "missing"}},
 		{keys{"rope_parameters": keys{"rope_type": "linear", "factor": 0}}, []string{"rope_parameters.factor"}},
 		{keys{"rope_parameters": keys{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 64}}, []string{"low_freq_factor"}},
-		{keys{"rope_parameters": keys{"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, []string{"partial_rotary_factor"}},
+		{keys{"rope_parameters": keys{"rope_theta": 1e4, "partial_rotary_factor": 1.5}}, []string{"partial_rotary_factor"}},
 		{keys{"rope_parameters": "default"}, []string{"rope_parameters"}},
 	} {
 		_, err := readConfig(t, c.changes)
@@ -117,9 +115,9 @@ func TestConfigLayoutsAgree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, f := range a.Rotary.InvFreq {
-			if f != b.Rotary.InvFreq[i] {
-				t.Errorf("frequency %d: %v of %v, %v of %v", i, f, pair[0], b.Rotary.InvFreq[i], pair[1])
+		for i, f := range a.Rotary.ByRegime[0].InvFreq {
+			if f != b.Rotary.ByRegime[0].InvFreq[i] {
+				t.Errorf("frequency %d: %v of %v, %v of %v", i, f, pair[0], b.Rotary.ByRegime[0].InvFreq[i], pair[1])
 			}
 		}
 	}

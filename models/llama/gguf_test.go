@@ -49,16 +49,16 @@ func TestGGUFConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.HeadDim != 32 || cfg.KVHeads != 2 || cfg.Vocab != 512 || cfg.Tied || cfg.Rotary.InvFreq[0] != 1 {
+	if cfg.HeadDim != 32 || cfg.KVHeads != 2 || cfg.Vocab != 512 || cfg.Tied || cfg.Rotary.ByRegime[0].InvFreq[0] != 1 {
 		t.Errorf("got %+v", cfg)
 	}
 	linear, err := ggufConfig(t, map[string]any{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float32(4)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, f := range linear.Rotary.InvFreq {
-		if f != cfg.Rotary.InvFreq[i]/4 {
-			t.Errorf("linear: frequency %d is %v, want a quarter of %v", i, f, cfg.Rotary.InvFreq[i])
+	for i, f := range linear.Rotary.ByRegime[0].InvFreq {
+		if f != cfg.Rotary.ByRegime[0].InvFreq[i]/4 {
+			t.Errorf("linear: frequency %d is %v, want a quarter of %v", i, f, cfg.Rotary.ByRegime[0].InvFreq[i])
 		}
 	}
 	for _, c := range []struct {
@@ -78,7 +78,7 @@ func TestGGUFConfig(t *testing.T) {
 		{"llama.expert_count", uint32(8), []string{"llama.expert_count", "experts"}},
 		{"llama.rope.dimension_count", uint32(16), []string{"llama.rope.dimension_count", "16"}},
 		{"llama.rope.freq_base", float32(-1), []string{"llama.rope.freq_base"}},
-		{"llama.rope.scaling.type", "yarn", []string{"llama.rope.scaling.type", "yarn"}},
+		{"llama.rope.scaling.type", "ntk", []string{"llama.rope.scaling.type", "ntk"}},
 		{"llama.rope.scaling.factor", float32(0), []string{"llama.rope.scaling.factor"}},
 		{"llama.vocab_size", nil, []string{"tokenizer.ggml.tokens"}},
 	} {

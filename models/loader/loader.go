@@ -21,6 +21,18 @@ type Part struct {
 	Options []checkpoint.Option
 }
 
+// Bias are the options of a matrix that has a bias or not: the config of a checkpoint in safetensors
+// says so, in a GGUF file its tensors do.
+func Bias(c *checkpoint.Checkpoint, is bool) []checkpoint.Option {
+	switch {
+	case c.Format() == checkpoint.GGUF:
+		return []checkpoint.Option{checkpoint.WithOptionalBias()}
+	case is:
+		return []checkpoint.Option{checkpoint.WithBias()}
+	}
+	return nil
+}
+
 // Loader gathers a model's tensors. The first error is kept.
 type Loader struct {
 	c          *checkpoint.Checkpoint
@@ -62,6 +74,15 @@ func (l *Loader) Weight(dst **kernels.Weight, parts ...Part) {
 		*dst = w
 		return func(d kernels.Device) { d.Unload(w) }, w.Bytes, nil
 	})
+}
+
+// Head will load the output layer [n,k], or accepts one that repeats the embedding when tied.
+func (l *Loader) Head(dst **kernels.Weight, tied bool, n, k int) {
+	if !tied {
+		l.Weight(dst, Part{Module: "lm_head", N: n, K: k})
+	} else if l.err == nil {
+		l.Fail(l.c.Alias("lm_head.weight", "model.embed_tokens.weight"))
+	}
 }
 
 // Vector will load a tensor of n values into dst.

@@ -15,6 +15,7 @@ type tracer struct {
 	kernels.Device
 	stream kernels.Tensor
 	trace  [][]float32
+	err    error
 }
 
 // EmbedRows implements kernels.Device.
@@ -40,6 +41,11 @@ func (d *tracer) note(dst kernels.Tensor) {
 	if unsafe.SliceData(dst.Buf.Host) != unsafe.SliceData(d.stream.Buf.Host) {
 		return
 	}
+	// A device may put operators off to the end of the step.
+	if err := d.End(); err != nil && d.err == nil {
+		d.err = err
+	}
+	d.Begin()
 	var all []float32
 	for t := range dst.Rows {
 		all = append(all, dst.Row(t)...)
@@ -53,6 +59,9 @@ func (r *Runner) traced(f func()) [][]float32 {
 	r.device = d
 	defer func() { r.device = d.Device }()
 	f()
+	if d.err != nil {
+		r.tb.Fatal(d.err)
+	}
 	// A layer adds twice: its attention or what stands for it, and its feed-forward network.
 	if layers := r.model.Shape().Layers; len(d.trace) != 1+2*layers {
 		r.tb.Fatalf("%d additions to the residual stream in %d layers", len(d.trace)-1, layers)

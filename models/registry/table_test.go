@@ -1,6 +1,6 @@
 //go:build cgo
 
-package modeltest_test
+package registry_test
 
 import (
 	"os"
@@ -30,6 +30,7 @@ func TestTable(t *testing.T) {
 	modeltest.Table(t,
 		modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }),
 		modeltest.Float32("cpu exact", open(cpu.Options{Exact: true, Threads: 2})),
-		modeltest.Device{Name: "cpu", Open: open(cpu.Options{Threads: 2}), KV: kernels.F16, MeanDiff: 1, KL: 1},
+		// Half as much again as the most that was measured: 0.053 and 0.0021 nats.
+		modeltest.Device{Name: "cpu", Open: open(cpu.Options{Threads: 2}), KV: kernels.F16, MeanDiff: 0.08, KL: 0.003},
 	)
 }
