@@ -13,6 +13,7 @@
 enum { OI_F32, OI_F16, OI_BF16 };                 // as kernels.DType
 enum { OI_W4, OI_W8, OI_WF32, OI_WF16, OI_WBF16 }; // oi_part.kind
 enum { OI_ZCONST, OI_ZGROUP, OI_ZMIN };           // oi_part.ztype
+enum { OI_SILU, OI_GELU, OI_SIGMOID };            // as kernels.Activation
 
 // oi_part is one packed matrix; doc.go draws its panels.
 typedef struct {
@@ -113,15 +114,22 @@ typedef struct {
 	int32_t T, D, chunk_rows;
 	float eps;
 	const int32_t *perm; // preparation: of oi_part
-} oi_norm; // also plain preparation of x (w, dst NULL) and row copies
+	const float *gate;   // NormGate, over heads of `head` values
+	int64_t gate_stride;
+	int32_t head;
+	float scale; // RMSNormAdd
+} oi_norm; // also plain preparation of x (w, dst NULL)
 
 typedef struct {
 	float *dst;
-	const float *x;
-	int64_t dst_stride, x_stride;
+	const float *gate, *x;
+	int64_t dst_stride, gate_stride, x_stride;
 	oi_prep prep;
-	int32_t T, F, chunk_cols, col_chunks, chunk_rows, pad;
-} oi_silu;
+	int32_t T, F, chunk_cols, col_chunks, chunk_rows;
+	int32_t f;  // OI_SILU ...
+	float cap;  // SoftCap, which has no gate
+	int32_t pad;
+} oi_gate;
 
 typedef struct {
 	float *dst;
@@ -131,6 +139,8 @@ typedef struct {
 	const oi_part *part; // EmbedRows
 	const int32_t *ids;
 	int32_t parts, T, D, chunk_rows;
+	float scale; // EmbedRows
+	int32_t pad;
 } oi_rows;
 
 typedef struct {
@@ -157,7 +167,7 @@ typedef struct {
 	const int32_t *slots;
 	int32_t T, H, rot, chunk_rows; // rot: rotated values of a head
 	float eps;
-	int32_t pad;
+	int32_t vnorm, keys_as_values, pad;
 } oi_rotary;
 
 // oi_attn_item is the work of a chunk: tokens [tok, tok+n) of sequence seq for key/value head
@@ -182,7 +192,7 @@ typedef struct {
 // oi_variant is the operators compiled for one instruction set. The last five scan logits.
 typedef struct {
 	const char *name;
-	oi_fn linear, norm, prep, silu, embed, gather, cossin, rotary, attn, merge;
+	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge;
 	float (*largest)(const float *x, int n, int *nan);
 	int (*find)(const float *x, int n, float v);
 	double (*sumexp)(const float *x, int n, float max, float scale);

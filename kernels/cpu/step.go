@@ -228,6 +228,14 @@ func (d *device) fail(op, format string, args ...any) {
 	}
 }
 
+// ok keeps the first error of the step and says whether what is called may be recorded.
+func (d *device) ok(err error) bool {
+	if d.err == nil {
+		d.err = err
+	}
+	return d.err == nil
+}
+
 // dense reports whether t is a float32 matrix of its shape that its buffer holds; else it fails the step.
 func (d *device) dense(op, name string, t kernels.Tensor, rows, cols int) bool {
 	switch {
