@@ -83,11 +83,12 @@ func (s *Splitter) Push(p Piece) []Part {
 	return s.parts
 }
 
-// Finish ends the answer and returns the rest. What could have become a mark is text, but when the
-// answer was cut off by a limit and more than one character of a mark has come: that is left out.
+// Finish ends the answer and returns the rest. What could have become a mark is text, unless the
+// answer was cut off by a limit: then it is left out, but for a single character of content, which
+// may well be a sign of comparison.
 func (s *Splitter) Finish(cut bool) []Part {
 	s.parts = nil
-	if cut && len(s.held) > 1 {
+	if cut && (s.reasoning || len(s.held) > 1) {
 		s.held = ""
 	}
 	s.release()

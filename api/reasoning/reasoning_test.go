@@ -123,11 +123,16 @@ func TestSpelledOutMarksAreText(t *testing.T) {
 }
 
 func TestCutInsideAMark(t *testing.T) {
-	for answer, want := range map[string]string{"hm</thi": "hm", "hm</": "hm", "a <": "a <", "hm": "hm", "hm\n</think": "hm"} {
+	for answer, want := range map[string]string{"hm</thi": "hm", "hm</": "hm", "a <": "a", "hm": "hm", "hm\n</think": "hm"} {
 		for _, n := range []func() int{whole, func() int { return 1 }} {
 			if r, c := split(t, New(spelled, true, false), pieces(answer, spelled, n), true); r != want || c != "" {
 				t.Errorf("%q: got %q and %q, want %q", answer, r, c, want)
 			}
+		}
+	}
+	for answer, want := range map[string]string{"a </thi": "a ", "a <": "a <"} {
+		if r, c := split(t, New(spelled, false, false), pieces(answer, spelled, whole), true); r != "" || c != want {
+			t.Errorf("%q: got %q and %q, want %q", answer, r, c, want)
 		}
 	}
 }
