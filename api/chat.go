@@ -49,7 +49,7 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 	if err := g.setPrompts([]prompt{{ids: rendered.IDs}}, 0, "messages"); err != nil {
 		return err
 	}
-	g.reasoning = newReasoningFormat(g.model.Reasoning, rendered.InReasoning, conversation.ContinueFinal)
+	g.reasoning, g.inReasoning, g.continued = g.model.Reasoning, rendered.InReasoning, conversation.ContinueFinal
 	g.hideReasoning = !showReasoning
 	g.finishParams(w)
 	release() // an answer may take long, and needs no body
@@ -188,7 +188,7 @@ func (s chatShape) chunks(g *generation, c *choice, parts []reasoning.Part, toke
 		tokens = nil
 	}
 	if len(parts) == 0 && len(tokens) > 0 {
-		parts = []reasoning.Part{{Reasoning: c.inReasoning() && !g.hideReasoning}}
+		parts = []reasoning.Part{{Reasoning: c.answer.Reasoning() && !g.hideReasoning}}
 	}
 	for _, p := range parts {
 		d := chatDelta{Index: c.index, TokenIDs: g.tokenIDs(tokens)}

@@ -43,7 +43,7 @@ type choice struct {
 	prompt *prompt
 
 	begun     bool // something of it was sent
-	split     *reasoningSplit
+	answer    *reasoning.Answer
 	text      strings.Builder
 	reasoning strings.Builder
 	tokens    []engine.Token
@@ -69,10 +69,11 @@ type generation struct {
 
 	prompts []prompt
 	choices []choice
-	// reasoning is how answers are parted, nil when they are not. hideReasoning drops it.
-	reasoning     *reasoningFormat
-	hideReasoning bool
-	echo          bool
+	// Chat parts answers into reasoning and content: by reasoning, whose zero value does not.
+	reasoning              engine.Reasoning
+	inReasoning, continued bool // where the prompt ends
+	hideReasoning          bool
+	echo                   bool
 	// promptOnly drops what is generated: the engine always makes a token, the client wants none.
 	promptOnly bool
 	maxNew     []int // by prompt
@@ -142,7 +143,7 @@ func (g *generation) request(i int) engine.Request {
 		ID: g.id, Model: g.model.Name, Prompt: g.prompts[i].ids, N: g.n,
 		Sampling: g.sampling, MaxTokens: g.maxNew[i], MinTokens: g.minTokens,
 		Stop: g.stop, IncludeStop: g.includeStop, StopTokenIDs: g.stopTokenIDs,
-		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.marks(),
+		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.Marks,
 		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt,
 	}
 	if len(g.prompts) > 1 {
@@ -161,7 +162,9 @@ func (g *generation) request(i int) engine.Request {
 func (g *generation) serve(w *reply, r *http.Request) error {
 	g.choices = make([]choice, len(g.prompts)*g.n)
 	for i := range g.choices {
-		g.choices[i] = choice{index: i, prompt: &g.prompts[i/g.n], split: g.reasoning.split()}
+		g.choices[i] = choice{
+			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
+		}
 	}
 	w.id, w.model = g.id, g.model.Name
 	defer func() { g.report(w) }()
@@ -331,7 +334,7 @@ func (g *generation) echoed() <-chan update {
 // stream keeps no text.
 func (g *generation) add(u update) (*choice, []reasoning.Part) {
 	c := &g.choices[u.prompt*g.n+u.Index]
-	parts := c.split.add(u.Event)
+	parts := c.answer.Add(u.Event)
 	if g.hideReasoning {
 		parts = slices.DeleteFunc(parts, func(p reasoning.Part) bool { return p.Reasoning })
 	}
@@ -394,12 +397,12 @@ func (g *generation) usage() *usage {
 		for _, c := range g.choices[i*g.n : (i+1)*g.n] {
 			u.Completion += c.usage.Completion
 			cached = max(cached, c.usage.Cached)
-			reasoned += c.split.tokens()
+			reasoned += c.answer.Tokens()
 		}
 		u.Details.Cached += cached
 	}
 	u.Total = u.Prompt + u.Completion
-	if g.reasoning != nil {
+	if g.reasoning.Parser != "" {
 		u.CompletionDetails = &completionDetails{reasoned}
 	}
 	return u

@@ -1,8 +1,9 @@
 // Package reasoning parts an answer into reasoning and content as it comes.
 //
-// It is a state machine over pieces: stretches of text, and marks, which are single tokens that
-// give an answer its structure. It knows nothing of tokens, models and HTTP; which format a model
-// has and whether its prompt ends inside reasoning is said to it. Marks that it does not know pass
+// Splitter is a state machine over pieces: stretches of text, and marks, which are single tokens
+// that give an answer its structure. It knows nothing of tokens, models and HTTP; which format a
+// model has and whether its prompt ends inside reasoning is said to it. Answer feeds it an engine's
+// events and counts tokens. Marks that it does not know pass
 // through where they stand, for whoever reads tool calls out of the parts.
 //
 // Reasoning stands between Open and Close, any number of times and anywhere. What never closes is
