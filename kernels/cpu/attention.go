@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/check"
 )
 
 // itemList are the chunks of an attention command: the same for all layers of a group.
@@ -63,59 +64,39 @@ func holds(kv kernels.KV, id int32) bool {
 // RotaryStore implements kernels.Device.
 func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) {
 	const op = "rotaryStore"
-	qNorm, kNorm, eps, cosSin := p.QNorm, p.KNorm, p.Eps, p.CosSin
-	if p.VNorm || p.KeysAsValues {
-		d.fail(op, "value norms are not built yet")
+	if !d.ok(check.RotaryStore(q, kv, qkv, p)) {
 		return
 	}
 	c, ok := d.cache(op, kv)
-	if !ok {
+	if !ok || qkv.Rows == 0 {
 		return
 	}
 	l, T := kv.Layout, qkv.Rows
-	H := q.Cols / l.KDim
-	if q.Cols%l.KDim != 0 || H == 0 {
-		d.fail(op, "q %v: heads of %d values", q, l.KDim)
-		return
-	}
-	if !d.dense(op, "q", q, T, q.Cols) || !d.dense(op, "qkv", qkv, T, H*l.KDim+l.Heads*(l.KDim+l.VDim)) ||
-		!d.dense(op, "cosSin", cosSin, T, cosSin.Cols) || T == 0 {
-		return
-	}
-	if cosSin.Cols > l.KDim || cosSin.Cols%2 != 0 {
-		d.fail(op, "cosSin %v for heads of %d values", cosSin, l.KDim)
-		return
-	}
-	if !qNorm.None() && !d.vector(op, "qNorm", qNorm, l.KDim) || !kNorm.None() && !d.vector(op, "kNorm", kNorm, l.KDim) {
-		return
-	}
-	if len(kv.Slots.Host) != T {
-		d.fail(op, "%d slots for %d tokens", len(kv.Slots.Host), T)
-		return
-	}
-	for t, slot := range kv.Slots.Host {
-		if slot < -1 || slot >= 0 && !holds(kv, slot/int32(l.BlockTokens)) {
-			d.fail(op, "slot[%d] is %d, outside pages of %d bytes", t, slot, len(kv.Pages.Host))
-			return
-		}
-	}
 	a := args[C.oi_rotary](d.step)
 	a.cache = c
 	a.q, a.q_stride = floats(q), C.int64_t(q.Stride)
 	a.qkv, a.qkv_stride = floats(qkv), C.int64_t(qkv.Stride)
-	a.cossin, a.cs_stride = floats(cosSin), C.int64_t(cosSin.Stride)
-	if !qNorm.None() {
-		a.qnorm = floats(qNorm)
+	a.cossin, a.cs_stride = floats(p.CosSin), C.int64_t(p.CosSin.Stride)
+	if !p.QNorm.None() {
+		a.qnorm = floats(p.QNorm)
 	}
-	if !kNorm.None() {
-		a.knorm = floats(kNorm)
+	if !p.KNorm.None() {
+		a.knorm = floats(p.KNorm)
 	}
+	a.vnorm, a.keys_as_values = flag(p.VNorm), flag(p.KeysAsValues)
 	a.slots = d.step.ints(kv.Slots)
-	a.T, a.H, a.rot, a.eps = C.int32_t(T), C.int32_t(H), C.int32_t(cosSin.Cols), C.float(eps)
+	a.T, a.H, a.rot, a.eps = C.int32_t(T), C.int32_t(q.Cols/l.KDim), C.int32_t(p.CosSin.Cols), C.float(p.Eps)
 	rows := max(1, rowChunk/qkv.Cols)
 	a.chunk_rows = C.int32_t(rows)
 	pieces := rows * (1 + 2*l.Heads)
-	d.push(d.variant.rotary, unsafe.Pointer(a), chunks(T, rows), d.redoable(pieces, rows*qkv.Cols*4))
+	d.push(d.variant.rotary, unsafe.Pointer(a), chunks(T, rows), d.redoable(pieces, rows*(q.Cols+l.Heads*(l.KDim+l.VDim))*4))
+}
+
+func flag(b bool) C.int32_t {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Attention implements kernels.Device.

@@ -65,41 +65,44 @@ static void rotate(float *dst, const float *x, const float *cs, int rot, int n) 
 		memcpy(dst + rot, x + rot, (n - rot) * sizeof(float));
 }
 
+// turn norms a head where w is not NULL and rotates it.
+static void turn(float *dst, const float *x, const float *w, const float *cs, const oi_rotary *a) {
+	if (w) {
+		rms_row(dst, x, w, a->cache.kdim, a->eps);
+		x = dst;
+	}
+	rotate(dst, x, cs, a->rot, a->cache.kdim);
+}
+
 static void rotary(const void *arg, int chunk, oi_thread *th) {
 	const oi_rotary *a = arg;
 	const oi_cache *c = &a->cache;
 	const int kd = c->kdim, vd = c->vdim, size = c->type == OI_F32 ? 4 : 2;
-	float *k = oi_scratch(th);
-	void *packed = k + kd;
+	float *head = oi_scratch(th);
+	void *packed = head + (kd > vd ? kd : vd);
 	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
 	for (int t = from; t < to; t++) {
 		const float *x = a->qkv + t * a->qkv_stride, *cs = a->cossin + t * a->cs_stride;
 		float *q = oi_out(th, a->q + t * a->q_stride, (size_t)a->H * kd * sizeof(float));
-		for (int h = 0; h < a->H; h++, x += kd, q += kd) {
-			if (a->qnorm) {
-				rms_row(q, x, a->qnorm, kd, a->eps);
-				rotate(q, q, cs, a->rot, kd);
-			} else {
-				rotate(q, x, cs, a->rot, kd);
-			}
-		}
+		for (int h = 0; h < a->H; h++, x += kd, q += kd)
+			turn(q, x, a->qnorm, cs, a);
 		int slot = a->slots[t];
 		if (slot < 0)
 			continue;
 		int off = slot % c->block_tokens;
+		const float *keys = x, *values = a->keys_as_values ? keys : keys + c->heads * kd;
 		for (int g = 0; g < c->heads; g++) {
 			uint8_t *base = head_block(c, slot / c->block_tokens, g);
-			const float *kx = x + g * kd, *vx = x + c->heads * kd + g * vd;
-			if (a->knorm) {
-				rms_row(k, kx, a->knorm, kd, a->eps);
-				rotate(k, k, cs, a->rot, kd);
-			} else {
-				rotate(k, kx, cs, a->rot, kd);
-			}
-			to_cache(packed, k, kd, c->type);
+			turn(head, keys + g * kd, a->knorm, cs, a);
+			to_cache(packed, head, kd, c->type);
 			oi_scatter(th, base + ((size_t)(off / TILE) * TILE * kd + off % TILE) * size, packed, kd, size, TILE * size);
-			uint8_t *v = base + ((size_t)c->block_tokens * kd + (size_t)off * vd) * size;
-			to_cache(oi_out(th, v, (size_t)vd * size), vx, vd, c->type);
+			const float *v = values + g * vd;
+			if (a->vnorm) {
+				rms_row(head, v, NULL, vd, a->eps);
+				v = head;
+			}
+			uint8_t *to = base + ((size_t)c->block_tokens * kd + (size_t)off * vd) * size;
+			to_cache(oi_out(th, to, (size_t)vd * size), v, vd, c->type);
 		}
 	}
 }
@@ -135,8 +138,8 @@ UNROLL
 		f8 x = f8_mul(lo[i], f8_set(a->scale)), y = f8_mul(hi[i], f8_set(a->scale));
 		if (a->soft_cap > 0) {
 			f8 c = f8_set(a->soft_cap);
-			x = f8_mul(c, f8_tanh(f8_div(x, c)));
-			y = f8_mul(c, f8_tanh(f8_div(y, c)));
+			x = cap8(x, c);
+			y = cap8(y, c);
 		}
 		f8_store(s[i] + at, x);
 		f8_store(s[i] + at + 8, y);

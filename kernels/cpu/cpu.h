@@ -13,6 +13,7 @@
 enum { OI_F32, OI_F16, OI_BF16 };                 // as kernels.DType
 enum { OI_W4, OI_W8, OI_WF32, OI_WF16, OI_WBF16 }; // oi_part.kind
 enum { OI_ZCONST, OI_ZGROUP, OI_ZMIN };           // oi_part.ztype
+enum { OI_SILU, OI_GELU, OI_SIGMOID };            // as kernels.Activation
 
 // oi_part is one packed matrix; doc.go draws its panels.
 typedef struct {
@@ -90,6 +91,7 @@ void oi_scatter(oi_thread *t, void *dst, const void *src, int n, int size, int s
 // oi_scratch is memory of the thread for the chunk.
 void *oi_scratch(oi_thread *t);
 enum { OI_OUT_BYTES = 1 << 20, OI_OUT_SPANS = 1024, OI_SCRATCH_BYTES = 1 << 20 };
+enum { OI_MAX_COLUMNS = 63 }; // of a convolution before a token
 
 // Operator arguments. Strides are in elements.
 
@@ -113,15 +115,22 @@ typedef struct {
 	int32_t T, D, chunk_rows;
 	float eps;
 	const int32_t *perm; // preparation: of oi_part
-} oi_norm; // also plain preparation of x (w, dst NULL) and row copies
+	const float *gate;   // NormGate, over heads of `head` values
+	int64_t gate_stride;
+	int32_t head;
+	float scale; // RMSNormAdd
+} oi_norm; // also plain preparation of x (w, dst NULL)
 
 typedef struct {
 	float *dst;
-	const float *x;
-	int64_t dst_stride, x_stride;
+	const float *gate, *x;
+	int64_t dst_stride, gate_stride, x_stride;
 	oi_prep prep;
-	int32_t T, F, chunk_cols, col_chunks, chunk_rows, pad;
-} oi_silu;
+	int32_t T, F, chunk_cols, col_chunks, chunk_rows;
+	int32_t f;  // OI_SILU ...
+	float cap;  // SoftCap, which has no gate
+	int32_t pad;
+} oi_gate;
 
 typedef struct {
 	float *dst;
@@ -131,6 +140,8 @@ typedef struct {
 	const oi_part *part; // EmbedRows
 	const int32_t *ids;
 	int32_t parts, T, D, chunk_rows;
+	float scale; // EmbedRows
+	int32_t pad;
 } oi_rows;
 
 typedef struct {
@@ -157,7 +168,7 @@ typedef struct {
 	const int32_t *slots;
 	int32_t T, H, rot, chunk_rows; // rot: rotated values of a head
 	float eps;
-	int32_t pad;
+	int32_t vnorm, keys_as_values, pad;
 } oi_rotary;
 
 // oi_attn_item is the work of a chunk: tokens [tok, tok+n) of sequence seq for key/value head
@@ -179,10 +190,42 @@ typedef struct {
 	float scale, soft_cap;
 } oi_attn;
 
+// oi_state is one layer's recurrent state (kernels.StateLayout) and a step's runs. Runs that depend on
+// each other are a chain; runs without tokens are in none.
+typedef struct {
+	uint8_t *pages;
+	int64_t page_bytes, unit_bytes;
+	int32_t per_page, first_unit, state_pages; // units on a page; of the layer; pages of a state
+	int32_t heads, kdim, vdim, columns, unit_channels;
+	const int32_t *starts, *in, *out;
+	const int32_t *chain, *next; // a chain's first run; the run after a run in its chain, or -1
+} oi_state;
+
+typedef struct {
+	oi_state state;
+	float *dst;
+	const float *x, *w;
+	int64_t dst_stride, x_stride;
+	int32_t C, chunk_cols, col_chunks, pad; // channels
+} oi_conv;
+
+typedef struct {
+	oi_state state;
+	float *dst;
+	const float *qkv, *a, *b, *rate, *bias;
+	int64_t dst_stride, qkv_stride, a_stride, b_stride;
+	float *keys;  // [G][T][2*kdim]: a token's key and query of a head, of unit length
+	float *gates; // [T][H][2]: decay and beta
+	int32_t T, G, chunk_rows;
+	int32_t slabs, chunk_slabs, head_chunks; // of a head, of a chunk; chunks of a head
+	int32_t redo; // chunks may be computed twice
+	float eps;
+} oi_delta;
+
 // oi_variant is the operators compiled for one instruction set. The last five scan logits.
 typedef struct {
 	const char *name;
-	oi_fn linear, norm, prep, silu, embed, gather, cossin, rotary, attn, merge;
+	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge, conv, delta_prep, delta;
 	float (*largest)(const float *x, int n, int *nan);
 	int (*find)(const float *x, int n, float v);
 	double (*sumexp)(const float *x, int n, float max, float scale);

@@ -41,6 +41,7 @@ type device struct {
 	prepQ   scratch
 	prepF   scratch
 	partial scratch
+	delta   scratch
 	sampler sampler
 
 	lastAddr uint64 // given to an upload
@@ -171,6 +172,7 @@ func (d *device) Close() error {
 	d.prepQ.close()
 	d.prepF.close()
 	d.partial.close()
+	d.delta.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.memory.close()

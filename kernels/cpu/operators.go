@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/check"
 )
 
 // A chunk of a row operator has about this many values: some microseconds of work.
@@ -170,69 +171,71 @@ func (d *device) cut(w *weight, T, K int) (panels, tokens int, nanos float64, re
 
 // RMSNorm implements kernels.Device.
 func (d *device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
-	const op = "rmsNorm"
-	if !d.dense(op, "x", x, x.Rows, x.Cols) || !d.dense(op, "dst", dst, x.Rows, x.Cols) || !d.vector(op, "w", w, x.Cols) || x.Rows == 0 {
-		return
+	if d.ok(check.RMSNorm(dst, x, w)) && x.Rows > 0 {
+		d.norm(d.variant.norm, dst, x, w, eps)
 	}
+}
+
+// RMSNormAdd implements kernels.Device.
+func (d *device) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
+	if d.ok(check.RMSNormAdd(dst, x, w)) && x.Rows > 0 {
+		d.norm(d.variant.norm_add, dst, x, w, eps).scale = C.float(scale)
+	}
+}
+
+// NormGate implements kernels.Device.
+func (d *device) NormGate(dst, x, gate, w kernels.Tensor, eps float32) {
+	if d.ok(check.NormGate(dst, x, gate, w)) && x.Rows > 0 {
+		a := d.norm(d.variant.norm_gate, dst, x, w, eps)
+		a.gate, a.gate_stride, a.head = floats(gate), C.int64_t(gate.Stride), C.int32_t(w.Cols)
+	}
+}
+
+func (d *device) norm(fn C.oi_fn, dst, x, w kernels.Tensor, eps float32) *C.oi_norm {
 	a := args[C.oi_norm](d.step)
 	rows, redo := d.chunkRows(x.Rows, x.Cols)
 	a.dst, a.dst_stride = floats(dst), C.int64_t(dst.Stride)
 	a.x, a.x_stride = floats(x), C.int64_t(x.Stride)
 	a.w, a.eps = floats(w), C.float(eps)
 	a.T, a.D, a.chunk_rows = C.int32_t(x.Rows), C.int32_t(x.Cols), C.int32_t(rows)
-	d.push(d.variant.norm, unsafe.Pointer(a), chunks(x.Rows, rows), redo)
+	d.push(fn, unsafe.Pointer(a), chunks(x.Rows, rows), redo)
 	d.wrote(dst, &a.prep)
+	return a
 }
 
 // GateMul implements kernels.Device.
 func (d *device) GateMul(dst, gate, x kernels.Tensor, f kernels.Activation) {
-	const op = "gateMul"
-	if !d.dense(op, "dst", dst, gate.Rows, dst.Cols) || !d.dense(op, "gate", gate, gate.Rows, dst.Cols) || !d.dense(op, "x", x, gate.Rows, dst.Cols) || dst.Rows == 0 {
-		return
+	if d.ok(check.GateMul(dst, gate, x, f)) && x.Rows > 0 {
+		a := d.elements(d.variant.gate, dst, x)
+		a.gate, a.gate_stride, a.f = floats(gate), C.int64_t(gate.Stride), C.int32_t(f)
+		d.wrote(dst, &a.prep)
 	}
-	if f != kernels.SiLU || x.Stride != gate.Stride || uintptr(unsafe.Pointer(unsafe.SliceData(x.Buf.Host))) != uintptr(unsafe.Pointer(unsafe.SliceData(gate.Buf.Host)))+uintptr(dst.Cols)*4 {
-		d.fail(op, "%v of views that are not neighbours is not built yet", f)
-		return
-	}
-	a := args[C.oi_silu](d.step)
-	cols := min(dst.Cols, 2048) // a multiple of 32, or the whole row
-	rows, redo := d.chunkRows(dst.Rows, cols)
-	a.dst, a.dst_stride = floats(dst), C.int64_t(dst.Stride)
-	a.x, a.x_stride = floats(gate), C.int64_t(gate.Stride)
-	a.T, a.F = C.int32_t(dst.Rows), C.int32_t(dst.Cols)
-	a.chunk_cols, a.col_chunks, a.chunk_rows = C.int32_t(cols), C.int32_t(chunks(dst.Cols, cols)), C.int32_t(rows)
-	d.push(d.variant.silu, unsafe.Pointer(a), chunks(dst.Rows, rows)*chunks(dst.Cols, cols), redo)
-	d.wrote(dst, &a.prep)
-}
-
-// RMSNormAdd implements kernels.Device.
-func (d *device) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
-	d.fail("rmsNormAdd", "not built yet")
-}
-
-// NormGate implements kernels.Device.
-func (d *device) NormGate(dst, x, gate, w kernels.Tensor, eps float32) {
-	d.fail("normGate", "not built yet")
 }
 
 // SoftCap implements kernels.Device.
-func (d *device) SoftCap(x kernels.Tensor, c float32) { d.fail("softCap", "not built yet") }
-
-// CausalConv implements kernels.Device.
-func (d *device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
-	d.fail("causalConv", "not built yet")
+func (d *device) SoftCap(x kernels.Tensor, c float32) {
+	if d.ok(check.SoftCap(x, c)) && x.Rows > 0 {
+		d.elements(d.variant.soft_cap, x, x).cap = C.float(c)
+	}
 }
 
-// GatedDelta implements kernels.Device.
-func (d *device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
-	d.fail("gatedDelta", "not built yet")
+// elements cuts an operator on single values by rows and columns.
+func (d *device) elements(fn C.oi_fn, dst, x kernels.Tensor) *C.oi_gate {
+	a := args[C.oi_gate](d.step)
+	cols := min(dst.Cols, 2048) // a multiple of 32, or the whole row
+	rows, redo := d.chunkRows(dst.Rows, cols)
+	a.dst, a.dst_stride = floats(dst), C.int64_t(dst.Stride)
+	a.x, a.x_stride = floats(x), C.int64_t(x.Stride)
+	a.T, a.F = C.int32_t(dst.Rows), C.int32_t(dst.Cols)
+	a.chunk_cols, a.col_chunks, a.chunk_rows = C.int32_t(cols), C.int32_t(chunks(dst.Cols, cols)), C.int32_t(rows)
+	d.push(fn, unsafe.Pointer(a), chunks(dst.Rows, rows)*chunks(dst.Cols, cols), redo)
+	return a
 }
 
 // EmbedRows implements kernels.Device.
 func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints, scale float32) {
 	const op = "embedRows"
-	if scale != 1 {
-		d.fail(op, "scale %v is not built yet", scale)
+	if !d.ok(check.EmbedRows(dst, table, ids)) || dst.Rows == 0 {
 		return
 	}
 	w, ok := table.Impl.(*weight)
@@ -240,11 +243,8 @@ func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernel
 		d.fail(op, "%s is not loaded on this device", table.Name)
 		return
 	}
-	if !d.dense(op, "dst", dst, dst.Rows, table.K) || !d.inRange(op, "ids", ids.Host, dst.Rows, 0, table.N) || dst.Rows == 0 {
-		return
-	}
 	a := d.rowsArgs(dst)
-	a.part, a.parts, a.ids = w.parts, C.int32_t(w.n), d.step.ints(ids)
+	a.part, a.parts, a.ids, a.scale = w.parts, C.int32_t(w.n), d.step.ints(ids), C.float(scale)
 	d.pushRows(d.variant.embed, a, dst)
 }
 

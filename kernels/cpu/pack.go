@@ -132,7 +132,7 @@ func (p plan) panelBytes() int64 {
 	return int64(groups)*int64(p.header) + int64(p.blocks)*int64(p.blockBytes())
 }
 
-func check(m kernels.Matrix) error {
+func loadable(m kernels.Matrix) error {
 	switch {
 	case m.N <= 0 || m.K <= 0 || m.N > 1<<28 || m.K > 1<<24:
 		return fmt.Errorf("shape [%d,%d]", m.N, m.K)
@@ -157,7 +157,7 @@ func (d *device) Load(parts ...kernels.Matrix) (*kernels.Weight, error) {
 		return nil, errors.New("cpu: load of no matrix")
 	}
 	for _, m := range parts {
-		if err := check(m); err != nil {
+		if err := loadable(m); err != nil {
 			return nil, fmt.Errorf("cpu: %s: %w", m.Name, err)
 		}
 		if m.K != parts[0].K {

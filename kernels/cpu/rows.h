@@ -1,5 +1,5 @@
-// rows.h: operators on rows of activations: preparation for a matrix product, RMSNorm, SiluMul,
-// EmbedRows, GatherRows, CosSin. Included by each variant_*.c. A row's sums run over 8 lanes and are
+// rows.h: operators on rows of activations: preparation for a matrix product, RMSNorm, RMSNormAdd,
+// NormGate, GateMul, SoftCap, EmbedRows, GatherRows, CosSin. Included by each variant_*.c. A row's sums run over 8 lanes and are
 // then added across: nothing depends on how many rows a chunk has.
 // reference: kernels/ref.
 
@@ -89,10 +89,18 @@ static float rms_scale(const float *x, int n, float eps) {
 	return 1.0f / sqrtf(s / n + eps);
 }
 
+// rms_row is the norm of a row times w, or without weight where w is NULL.
 static void rms_row(float *dst, const float *x, const float *w, int n, float eps) {
 	float r = rms_scale(x, n, eps);
 	f8 r8 = f8_set(r);
 	int i = 0;
+	if (!w) {
+		for (; i + 8 <= n; i += 8)
+			f8_store(dst + i, f8_mul(f8_load(x + i), r8));
+		for (; i < n; i++)
+			dst[i] = x[i] * r;
+		return;
+	}
 	for (; i + 8 <= n; i += 8)
 		f8_store(dst + i, f8_mul(f8_mul(f8_load(x + i), r8), f8_load(w + i)));
 	for (; i < n; i++)
@@ -109,19 +117,91 @@ static void norm(const void *arg, int chunk, oi_thread *th) {
 	}
 }
 
-static void silu(const void *arg, int chunk, oi_thread *th) {
-	const oi_silu *a = arg;
+static void norm_add(const void *arg, int chunk, oi_thread *th) {
+	const oi_norm *a = arg;
+	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
+	f8 scale = f8_set(a->scale);
+	for (int t = from; t < to; t++) {
+		float *dst = a->dst + t * a->dst_stride, *out = oi_out(th, dst, a->D * sizeof(float));
+		const float *x = a->x + t * a->x_stride;
+		float r = rms_scale(x, a->D, a->eps);
+		f8 r8 = f8_set(r);
+		int i = 0;
+		for (; i + 8 <= a->D; i += 8) {
+			f8 y = f8_mul(f8_mul(f8_load(x + i), r8), f8_load(a->w + i));
+			f8_store(out + i, f8_mul(f8_add(f8_load(dst + i), y), scale));
+		}
+		for (; i < a->D; i++)
+			out[i] = (dst[i] + x[i] * r * a->w[i]) * a->scale;
+		prepare(&a->prep, t, 0, out, a->D, th);
+	}
+}
+
+static void norm_gate(const void *arg, int chunk, oi_thread *th) {
+	const oi_norm *a = arg;
+	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T), n = a->head;
+	for (int t = from; t < to; t++) {
+		float *out = oi_out(th, a->dst + t * a->dst_stride, a->D * sizeof(float));
+		for (int h = 0; h < a->D; h += n) {
+			const float *x = a->x + t * a->x_stride + h, *gate = a->gate + t * a->gate_stride + h;
+			float r = rms_scale(x, n, a->eps);
+			f8 r8 = f8_set(r);
+			int i = 0;
+			for (; i + 8 <= n; i += 8) {
+				f8 y = f8_mul(f8_mul(f8_load(x + i), r8), f8_load(a->w + i));
+				f8_store(out + h + i, f8_mul(y, f8_silu(f8_load(gate + i))));
+			}
+			for (; i < n; i++)
+				out[h + i] = x[i] * r * a->w[i] * f8_first(f8_silu(f8_set(gate[i])));
+		}
+		prepare(&a->prep, t, 0, out, a->D, th);
+	}
+}
+
+// activate is f, a constant of package kernels' Activation.
+VEC f8 activate(f8 x, const int f) { return f == OI_SILU ? f8_silu(x) : f == OI_GELU ? f8_gelu(x) : f8_sigmoid(x); }
+
+VEC void gate_row(float *out, const float *gate, const float *x, int n, const int f) {
+	int i = 0;
+	for (; i + 8 <= n; i += 8)
+		f8_store(out + i, f8_mul(activate(f8_load(gate + i), f), f8_load(x + i)));
+	for (; i < n; i++)
+		out[i] = f8_first(activate(f8_set(gate[i]), f)) * x[i];
+}
+
+static void gate(const void *arg, int chunk, oi_thread *th) {
+	const oi_gate *a = arg;
 	int from = chunk / a->col_chunks * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
 	int c = chunk % a->col_chunks * a->chunk_cols, n = chunk_end(c, a->chunk_cols, a->F) - c;
 	for (int t = from; t < to; t++) {
-		const float *gate = a->x + t * a->x_stride + c, *up = gate + a->F;
+		const float *g = a->gate + t * a->gate_stride + c, *x = a->x + t * a->x_stride + c;
+		float *out = oi_out(th, a->dst + t * a->dst_stride + c, n * sizeof(float));
+		if (a->f == OI_SILU)
+			gate_row(out, g, x, n, OI_SILU);
+		else if (a->f == OI_GELU)
+			gate_row(out, g, x, n, OI_GELU);
+		else
+			gate_row(out, g, x, n, OI_SIGMOID);
+		prepare(&a->prep, t, c, out, n, th);
+	}
+}
+
+// cap8 is c * tanh(x / c).
+VEC f8 cap8(f8 x, f8 c) { return f8_mul(c, f8_tanh(f8_div(x, c))); }
+
+static void soft_cap(const void *arg, int chunk, oi_thread *th) {
+	const oi_gate *a = arg;
+	int from = chunk / a->col_chunks * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
+	int c = chunk % a->col_chunks * a->chunk_cols, n = chunk_end(c, a->chunk_cols, a->F) - c;
+	f8 cap = f8_set(a->cap);
+	for (int t = from; t < to; t++) {
+		const float *x = a->x + t * a->x_stride + c;
 		float *out = oi_out(th, a->dst + t * a->dst_stride + c, n * sizeof(float));
 		int i = 0;
 		for (; i + 8 <= n; i += 8)
-			f8_store(out + i, f8_mul(f8_silu(f8_load(gate + i)), f8_load(up + i)));
+			f8_store(out + i, cap8(f8_load(x + i), cap));
 		for (; i < n; i++)
-			out[i] = f8_first(f8_silu(f8_set(gate[i]))) * up[i];
-		prepare(&a->prep, t, c, out, n, th);
+			out[i] = f8_first(cap8(f8_set(x[i]), cap));
 	}
 }
 
@@ -195,6 +275,8 @@ static void embed(const void *arg, int chunk, oi_thread *th) {
 		embed_row(stored, p, row, a->D);
 		for (int k = 0; p->perm && k < a->D; k++)
 			out[p->perm[k]] = stored[k];
+		for (int k = 0; k < a->D; k++)
+			out[k] *= a->scale;
 	}
 }
 

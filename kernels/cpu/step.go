@@ -31,6 +31,7 @@ type step struct {
 	ready   rows // what is prepared now
 	tables  checkedTables
 	items   []itemList
+	runs    []chainList
 }
 
 // upload is an array of the step that the device has. What the caller knows as its address is made
@@ -90,6 +91,7 @@ func (s *step) reset() {
 	s.cmds = s.cmds[:0]
 	s.uploads = s.uploads[:0]
 	s.items = s.items[:0]
+	s.runs = s.runs[:0]
 	s.last, s.ready, s.tables = rows{}, rows{}, checkedTables{}
 }
 
@@ -227,6 +229,14 @@ func (d *device) fail(op, format string, args ...any) {
 	if d.err == nil {
 		d.err = fmt.Errorf(op+": "+format, args...)
 	}
+}
+
+// ok keeps the first error of the step and says whether what is called may be recorded.
+func (d *device) ok(err error) bool {
+	if d.err == nil {
+		d.err = err
+	}
+	return d.err == nil
 }
 
 // dense reports whether t is a float32 matrix of its shape that its buffer holds; else it fails the step.

@@ -427,6 +427,17 @@ func embedRows(h *harness) {
 				}
 			}
 			h.intact("embedRows", dst)
+			plain := dst
+			dst = h.tensor(len(ids), c.K)
+			const scale = 61.9677
+			h.step(func() { h.d.EmbedRows(dst.Tensor, w.Weight, h.ints(ids...), scale) })
+			for t, id := range ids {
+				for k, v := range plain.Row(t) {
+					want := float64(v) * float64(float32(scale))
+					h.close(fmt.Sprintf("scaled: id %d, value %d", id, k), dst.Row(t)[k], want, h.tol.Elements*math.Abs(want))
+				}
+			}
+			h.intact("embedRows, scaled", dst)
 		})
 	}
 }

@@ -80,39 +80,6 @@ func cosSin(h *harness) {
 	}
 }
 
-func siluMul(h *harness) {
-	const T = 35
-	for _, F := range []int{1, 7, 8, 33, 256, 1536} {
-		h.sub(fmt.Sprint(F, " columns"), func(h *harness) {
-			values := h.rows(T, 2*F)
-			for i, v := range []float32{0, 88, -88, -89, 104, -104, 1e4, -1e4, 3e38, -3e38, 1e-30} {
-				values[i][h.rnd.IntN(F)] = v
-			}
-			x := h.input(values)
-			all := h.tensor(T, F)
-			h.step(func() { h.d.GateMul(all.Tensor, x.ColRange(0, F), x.ColRange(F, 2*F), kernels.SiLU) })
-			for t, row := range values {
-				for i := range F {
-					gate, up := float64(row[i]), float64(row[F+i])
-					want := gate / (1 + math.Exp(-gate)) * up
-					if math.Abs(want) > math.MaxFloat32 {
-						want = math.Inf(int(math.Copysign(1, want)))
-						if float64(all.Row(t)[i]) != want {
-							h.Fatalf("row %d, value %d: got %v, want %v", t, i, all.Row(t)[i], want)
-						}
-						continue
-					}
-					h.close(fmt.Sprintf("row %d, value %d: silu(%v)*%v", t, i, gate, up), all.Row(t)[i], want, h.tol.Elements*(1+math.Abs(want)+math.Abs(up)))
-				}
-			}
-			h.intact("gateMul", all)
-			h.alone("gateMul", all, func(dst kernels.Tensor, from, to int) {
-				h.d.GateMul(dst, x.RowRange(from, to).ColRange(0, F), x.RowRange(from, to).ColRange(F, 2*F), kernels.SiLU)
-			})
-		})
-	}
-}
-
 func gatherRows(h *harness) {
 	x := h.input(h.rows(20, 33))
 	rows := []int32{19, 0, 7, 7, 3, 19}

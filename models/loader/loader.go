@@ -85,14 +85,24 @@ func (l *Loader) Head(dst **kernels.Weight, tied bool, n, k int) {
 	}
 }
 
-// Vector will load a tensor of n values into dst.
-func (l *Loader) Vector(dst *kernels.Tensor, name string, n int) {
+// Vector will load a tensor of n values into dst, after the changes.
+func (l *Loader) Vector(dst *kernels.Tensor, name string, n int, changes ...func([]float32)) {
+	l.Tensor(dst, name, []int{n}, changes...)
+}
+
+// Tensor will load a float tensor of this shape into dst, as one row, after the changes.
+func (l *Loader) Tensor(dst *kernels.Tensor, name string, shape []int, changes ...func([]float32)) {
 	if l.err != nil {
 		return
 	}
-	v, err := l.c.Vector(name, n)
-	l.Fail(err)
-	l.parameters += int64(n)
+	v, err := l.c.Vector(name, shape...)
+	if l.Fail(err); err != nil {
+		return
+	}
+	for _, change := range changes {
+		change(v)
+	}
+	l.parameters += int64(len(v))
 	l.loads = append(l.loads, func(d kernels.Device) (func(kernels.Device), int64, error) {
 		t, err := d.LoadVector(v)
 		if err != nil {

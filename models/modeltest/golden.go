@@ -271,7 +271,7 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 	for _, c := range list {
 		t.Run(c.Name, func(t *testing.T) {
-			r, m, runs := c.compare(t, dev)
+			r, m, runs := c.compare(t, dev, c.at(t, c.Path))
 			t.Log(m)
 			for i := range runs {
 				t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })
@@ -283,12 +283,19 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 }
 
+// Compare holds the device and another form of the checkpoint, which lies at path, to its stored results.
+func (c Checkpoint) Compare(t *testing.T, dev Device, path string) {
+	t.Helper()
+	_, m, _ := c.compare(t, dev, path)
+	t.Log(m)
+}
+
 // compare holds the device to the stored results of a checkpoint: prompts in one pass, and their
 // continuations.
-func (c Checkpoint) compare(t *testing.T, dev Device) (*Runner, *measure, []*run) {
+func (c Checkpoint) compare(t *testing.T, dev Device, path string) (*Runner, *measure, []*run) {
 	t.Helper()
 	ps := c.prompts(t)
-	r := dev.load(t, c.at(t, c.Path), 12000)
+	r := dev.load(t, path, 12000)
 	m := &measure{device: dev}
 	stored := 0
 	var runs []*run

@@ -1,12 +1,9 @@
 package registry_test
 
 import (
-	"bytes"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/openinfer-go/openinfer/internal/testdata"
 	"github.com/openinfer-go/openinfer/internal/testdata/negative"
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
@@ -49,16 +46,10 @@ func open(t *testing.T, dir string) error {
 }
 
 func TestUnknownArchitecturesAreNamed(t *testing.T) {
-	files := map[string][]byte{}
-	for _, name := range []string{"config.json", "model.safetensors"} {
-		b, err := os.ReadFile(testdata.Shared(t, "golden/models/llama", name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = b
-	}
-	files["config.json"] = bytes.Replace(files["config.json"], []byte(`"model_type": "llama"`), []byte(`"model_type": "llama5"`), 1)
-	c, err := checkpoint.OpenFiles("made", files)
+	c, err := checkpoint.OpenFiles("made", map[string][]byte{
+		"config.json":       []byte(`{"model_type":"made_up"}`),
+		"model.safetensors": append([]byte{2, 0, 0, 0, 0, 0, 0, 0}, "{}"...),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +59,7 @@ func TestUnknownArchitecturesAreNamed(t *testing.T) {
 		}
 	}()
 	_, err = registry.Load(c, untouched{})
-	if err == nil || !strings.Contains(err.Error(), `model_type "llama5"`) {
-		t.Fatal(err)
-	}
-	for _, a := range registry.Architectures() {
-		if !strings.Contains(err.Error(), a.Name) {
-			t.Errorf("%v: does not say that there is %s", err, a.Name)
-		}
+	if err == nil || !strings.Contains(err.Error(), `"made_up"`) || !strings.Contains(err.Error(), "llama") {
+		t.Errorf("%v", err)
 	}
 }

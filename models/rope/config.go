@@ -11,7 +11,8 @@ type Model struct {
 	Theta       float64 // when the checkpoint states none; 0: 10000
 	HeadDim     int
 	MaxPosition int
-	Original    int // the context before scaling when the checkpoint states none; 0: MaxPosition
+	Original    int     // the context before scaling when the checkpoint states none; 0: MaxPosition
+	Part        float64 // partial_rotary_factor when the checkpoint states none; 0: 1
 }
 
 // FromConfig reads the keys that config.json has in either layout: rope_theta, rope_scaling and
@@ -43,7 +44,7 @@ func FromObject(s *config.Reader, m Model, others ...*config.Reader) Params {
 	}
 	p := Params{Scale: 1, Theta: holder("rope_theta").PositiveOr("rope_theta", orDefault(m.Theta, 10000))}
 	in := holder("partial_rotary_factor")
-	part := in.PositiveOr("partial_rotary_factor", 1)
+	part := in.PositiveOr("partial_rotary_factor", orDefault(m.Part, 1))
 	kindKey := "rope_type"
 	if !s.Has(kindKey) && s.Has("type") {
 		kindKey = "type" // its first name
