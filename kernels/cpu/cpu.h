@@ -91,6 +91,7 @@ void oi_scatter(oi_thread *t, void *dst, const void *src, int n, int size, int s
 // oi_scratch is memory of the thread for the chunk.
 void *oi_scratch(oi_thread *t);
 enum { OI_OUT_BYTES = 1 << 20, OI_OUT_SPANS = 1024, OI_SCRATCH_BYTES = 1 << 20 };
+enum { OI_MAX_COLUMNS = 63 }; // of a convolution before a token
 
 // Operator arguments. Strides are in elements.
 
@@ -189,10 +190,42 @@ typedef struct {
 	float scale, soft_cap;
 } oi_attn;
 
+// oi_state is one layer's recurrent state (kernels.StateLayout) and a step's runs. Runs that depend on
+// each other are a chain; runs without tokens are in none.
+typedef struct {
+	uint8_t *pages;
+	int64_t page_bytes, unit_bytes;
+	int32_t per_page, first_unit, state_pages; // units on a page; of the layer; pages of a state
+	int32_t heads, kdim, vdim, columns, unit_channels;
+	const int32_t *starts, *in, *out;
+	const int32_t *chain, *next; // a chain's first run; the run after a run in its chain, or -1
+} oi_state;
+
+typedef struct {
+	oi_state state;
+	float *dst;
+	const float *x, *w;
+	int64_t dst_stride, x_stride;
+	int32_t C, chunk_cols, col_chunks, pad; // channels
+} oi_conv;
+
+typedef struct {
+	oi_state state;
+	float *dst;
+	const float *qkv, *a, *b, *rate, *bias;
+	int64_t dst_stride, qkv_stride, a_stride, b_stride;
+	float *keys;  // [G][T][2*kdim]: a token's key and query of a head, of unit length
+	float *gates; // [T][H][2]: decay and beta
+	int32_t T, G, chunk_rows;
+	int32_t slabs, chunk_slabs, head_chunks; // of a head, of a chunk; chunks of a head
+	int32_t redo; // chunks may be computed twice
+	float eps;
+} oi_delta;
+
 // oi_variant is the operators compiled for one instruction set. The last five scan logits.
 typedef struct {
 	const char *name;
-	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge;
+	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge, conv, delta_prep, delta;
 	float (*largest)(const float *x, int n, int *nan);
 	int (*find)(const float *x, int n, float v);
 	double (*sumexp)(const float *x, int n, float max, float scale);

@@ -42,6 +42,7 @@ type device struct {
 	prepQ   scratch
 	prepF   scratch
 	partial scratch
+	delta   scratch
 	sampler sampler
 }
 
@@ -170,6 +171,7 @@ func (d *device) Close() error {
 	d.prepQ.close()
 	d.prepF.close()
 	d.partial.close()
+	d.delta.close()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.memory.close()

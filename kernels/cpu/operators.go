@@ -232,16 +232,6 @@ func (d *device) elements(fn C.oi_fn, dst, x kernels.Tensor) *C.oi_gate {
 	return a
 }
 
-// CausalConv implements kernels.Device.
-func (d *device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
-	d.fail("causalConv", "not built yet")
-}
-
-// GatedDelta implements kernels.Device.
-func (d *device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
-	d.fail("gatedDelta", "not built yet")
-}
-
 // EmbedRows implements kernels.Device.
 func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernels.Ints, scale float32) {
 	const op = "embedRows"

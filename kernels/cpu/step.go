@@ -31,6 +31,7 @@ type step struct {
 	ready   rows // what is prepared now
 	tables  checkedTables
 	items   []itemList
+	runs    []chainList
 }
 
 // upload is an array of the step that the device has. Its number, which is never used again, is
@@ -90,6 +91,7 @@ func (s *step) reset() {
 	s.cmds = s.cmds[:0]
 	s.uploads = s.uploads[:0]
 	s.items = s.items[:0]
+	s.runs = s.runs[:0]
 	s.last, s.ready, s.tables = rows{}, rows{}, checkedTables{}
 }
 
