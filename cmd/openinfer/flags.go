@@ -1,13 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,12 +61,7 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType,
 		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
 	}
-	embedded := engine.EmbeddedModels()
 	for _, m := range c.Models {
-		if m.Path == "" && !slices.Contains(embedded, m.Name) {
-			return o, fmt.Errorf("--models %s: no embedded model has that name (there are %s); for a checkpoint write %s=PATH",
-				m.Name, strings.Join(embedded, ", "), m.Name)
-		}
 		if m.MaxModelLen == 0 {
 			m.MaxModelLen = c.MaxModelLen
 		}
@@ -83,18 +72,29 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 	return o, nil
 }
 
-// modelArgument reads a model given as one word: NAME of an embedded one, NAME=PATH or PATH.
+// locate finds models that a command line names, and names those that have no name.
+func locate(flag string, models []config.Model) error {
+	for i := range models {
+		m := &models[i]
+		found, err := engine.Locate(m.Path)
+		switch {
+		case err != nil && m.Name != "":
+			return fmt.Errorf("%s: model %s: %w", flag, m.Name, err)
+		case err != nil:
+			return fmt.Errorf("%s: %w", flag, err)
+		case m.Name == "":
+			m.Name = found.Name
+		}
+		if found.Path != "" || m.Name == found.Name {
+			m.Path = found.Path
+		}
+	}
+	return nil
+}
+
+// modelArgument reads MODEL or NAME=MODEL of the command line.
 func modelArgument(arg string) (config.Model, error) {
-	if slices.Contains(engine.EmbeddedModels(), arg) {
-		return config.Model{Name: arg}, nil
-	}
-	m := config.Model{Name: strings.TrimSuffix(filepath.Base(arg), ".gguf"), Path: arg}
-	if name, path, ok := strings.Cut(arg, "="); ok && name != "" && !strings.ContainsAny(name, "/\\") {
-		m = config.Model{Name: name, Path: path}
-	}
-	if _, err := os.Stat(m.Path); errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("model %q: there is no such folder or .gguf file, and no embedded model of that name (there are %s)",
-			arg, strings.Join(engine.EmbeddedModels(), ", "))
-	}
-	return m, nil
+	models := []config.Model{config.ParseModel(arg)}
+	err := locate("model", models)
+	return models[0], err
 }

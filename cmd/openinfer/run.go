@@ -27,7 +27,8 @@ func runCommand() *cobra.Command {
 		Short: "Answer a prompt in the terminal; without one, chat line by line",
 		Long: `Answer a prompt in the terminal, or chat line by line when there is none.
 
-MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder or a .gguf file.
+MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder, a .gguf file, or a model that
+"openinfer pull" has fetched: org/name, or org/name:Q4_K_M of several GGUF files.
 A model without a chat template continues the prompt as plain text.
 
 A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: each line is a message.`,
@@ -36,7 +37,7 @@ A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: eac
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return fmt.Errorf("run needs a model: an embedded one (%s), a checkpoint folder or a .gguf file", strings.Join(engine.EmbeddedModels(), ", "))
+				return fmt.Errorf("run needs a model: an embedded one (%s), a checkpoint folder, a .gguf file or org/name of the hub cache", strings.Join(engine.EmbeddedModels(), ", "))
 			case len(args) > 2:
 				return fmt.Errorf("run takes a model and one prompt, got %d more words: put the prompt in quotes", len(args)-2)
 			}

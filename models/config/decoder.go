@@ -76,11 +76,7 @@ func (m *Metadata) Decoder() Decoder {
 	if n := m.IntOr("expert_count", 0); n > 0 {
 		m.Fail("expert_count", "mixtures of experts are not supported")
 	}
-	if m.Has("vocab_size") {
-		c.Vocab = m.Size("vocab_size")
-	} else {
-		c.Vocab = m.tokens()
-	}
+	c.Vocab = m.Vocab()
 	if m.err == nil {
 		m.err = c.check()
 	}
