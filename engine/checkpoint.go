@@ -47,6 +47,8 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 				m.marks[id] = true
 			}
 		}
+		source, _ := c.ChatTemplate()
+		m.info.Reasoning = findReasoning(m.spec.ReasoningParser, source, tok.ID)
 	}
 	return nil
 }

@@ -46,6 +46,8 @@ type ModelSpec struct {
 	MaxModelLen  int
 	MaxNumSeqs   int
 	KVCacheDType string
+	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
+	ReasoningParser string
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
@@ -125,6 +127,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if m.MaxNumSeqs == 0 {
 			m.MaxNumSeqs = o.MaxNumSeqs
+		}
+		if err := checkReasoningParser(m.ReasoningParser); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
-	models, maxModelLen, maxNumSeqs, kvCacheDType []string
+	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser []string
 }
 
 // deviceFlags adds what says where and with how much a model runs.
@@ -30,6 +31,7 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
 	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
 }
 
@@ -48,9 +50,16 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
-	return config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models,
-		func(s string) error { c.KVCacheDType = s; return nil },
-		func(mo *config.Model, s string) error { mo.KVCacheDType = s; return nil })
+	setName := func(to *string) func(string) error {
+		return func(s string) error { *to = s; return nil }
+	}
+	err = config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models, setName(&c.KVCacheDType),
+		func(mo *config.Model, s string) error { return setName(&mo.KVCacheDType)(s) })
+	if err != nil {
+		return err
+	}
+	return config.PerModel("reasoning-parser", m.reasoningParser, c.Models, setName(&c.ReasoningParser),
+		func(mo *config.Model, s string) error { return setName(&mo.ReasoningParser)(s) })
 }
 
 func engineOptions(c config.Serve) (engine.Options, error) {
@@ -65,8 +74,12 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		if m.MaxModelLen == 0 {
 			m.MaxModelLen = c.MaxModelLen
 		}
+		if m.ReasoningParser == "" {
+			m.ReasoningParser = c.ReasoningParser
+		}
 		o.Models = append(o.Models, engine.ModelSpec{
 			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
+			ReasoningParser: m.ReasoningParser,
 		})
 	}
 	return o, nil

@@ -33,6 +33,7 @@ type Serve struct {
 	Exact            bool   `yaml:"exact"`
 	KVMemory         Size   `yaml:"kv_memory"`
 	KVCacheDType     string `yaml:"kv_cache_dtype"`
+	ReasoningParser  string `yaml:"reasoning_parser"`
 	PrefixCaching    *bool  `yaml:"prefix_caching"`
 	MaxNumSeqs       int    `yaml:"max_num_seqs"`
 	MaxModelLen      int    `yaml:"max_model_len"`
@@ -48,6 +49,8 @@ type Model struct {
 	MaxModelLen  int    `yaml:"max_model_len"`
 	MaxNumSeqs   int    `yaml:"max_num_seqs"`
 	KVCacheDType string `yaml:"kv_cache_dtype"`
+
+	ReasoningParser string `yaml:"reasoning_parser"`
 }
 
 // Read reads a YAML file over s. An unknown key is an error with its line and column.
