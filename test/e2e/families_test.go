@@ -54,7 +54,7 @@ func mixed(specs []engine.ModelSpec, n, tokens int) []body {
 		case 3:
 			ids = prompt(130 + r.IntN(80))
 		}
-		b := body{"model": specs[i%len(specs)].Name, "prompt": ids, "max_tokens": tokens, "stream": i%2 == 0, "ignore_eos": true}
+		b := body{"model": specs[i%len(specs)].Name, "prompt": ids, "max_tokens": tokens, "stream": i%2 == 0, "ignore_eos": true, "return_token_ids": true}
 		switch i % 3 {
 		case 0:
 			b["temperature"] = 0
@@ -80,7 +80,7 @@ func TestFamiliesTogetherEqualFamiliesAlone(t *testing.T) {
 	together(t, roomy, requests, solo, nil)
 	roomy.rest(t)
 
-	tight := serve(t, engine.Options{Models: specs, Exact: true, KVMemory: 24 << 20, MaxBatchedTokens: 48}, api.Options{})
+	tight := serve(t, engine.Options{Models: specs, Exact: true, KVMemory: 6 << 20, MaxBatchedTokens: 48}, api.Options{})
 	together(t, tight, requests, solo, nil)
 	together(t, tight, requests, solo, nil) // now with what the prefix cache kept
 	m := tight.rest(t)
