@@ -62,9 +62,6 @@ func ReadConfig(c *checkpoint.Checkpoint) (cfg Config, err error) {
 	} else {
 		cfg, err = fromJSON(c)
 	}
-	if err == nil {
-		err = cfg.check()
-	}
 	if err != nil {
 		return cfg, fmt.Errorf("%s: %w", c.Path(), err)
 	}
@@ -109,6 +106,9 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	}
 	if r.Err() != nil {
 		return cfg, r.Err()
+	}
+	if err := cfg.check(); err != nil {
+		return cfg, err
 	}
 	cfg.readRotary(r)
 	return cfg, r.Err()

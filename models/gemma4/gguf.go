@@ -97,7 +97,10 @@ func fromGGUF(c *checkpoint.Checkpoint) (Config, error) {
 			g.readGlobal(c, m, first)
 		}
 	}
-	return cfg, m.Err()
+	if m.Err() != nil {
+		return cfg, m.Err()
+	}
+	return cfg, cfg.check()
 }
 
 // readHeads reads how wide heads are, from keys that end in suffix.

@@ -39,8 +39,8 @@ func Float32(name string, open func(testing.TB) kernels.Device) Device {
 // Checkpoint is one with its stored results, and the file names of both.
 type Checkpoint struct {
 	Name    string
-	Path    string // within the reference data
-	Golden  string // folder of golden.json
+	Path    string // within the reference data, or absolute
+	Golden  string // folder of golden.json, likewise
 	Variant string // of a GGUF folder: "Q4_0"
 }
 
@@ -78,10 +78,21 @@ func Checkpoints(architecture string) []Checkpoint {
 		folder("models/qwen3_5", "models/qwen3_5_mtp_vision", "quant/qwen3_5_ct_g128_sym", "quant/qwen3_5_mtp_vision_ct_g32_asym")
 	case "phi3":
 		folder("models/phi3", "models/phi3_mini_longrope", "quant/phi3_ct_g128_sym", "quant/phi3_mini_ct_g32_asym")
+	case "gemma3":
+		dir := filepath.Join(testdata.Repo(), "models", "gemma3", "testdata", "tiny")
+		list = append(list, Checkpoint{Name: "gemma3", Path: dir, Golden: dir})
 	case "gemma4":
 		folder("models/gemma4", "models/gemma4_multimodal", "quant/gemma4_ct_g128_sym", "quant/gemma4_ct_g32_asym")
 	}
 	return list
+}
+
+// find returns where a file or folder of a Checkpoint is.
+func find(tb testing.TB, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return testdata.Shared(tb, path)
 }
 
 // prompt is a prompt with its results, from any of the layouts of golden.json.
@@ -122,7 +133,7 @@ type entry struct {
 
 func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
 	tb.Helper()
-	dir := testdata.Shared(tb, c.Golden)
+	dir := find(tb, c.Golden)
 	raw, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	if err != nil {
 		tb.Fatal(err)
@@ -252,7 +263,7 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 	for _, c := range list {
 		t.Run(c.Name, func(t *testing.T) {
-			r, m, runs := c.compare(t, dev, testdata.Shared(t, c.Path))
+			r, m, runs := c.compare(t, dev, find(t, c.Path))
 			t.Log(m)
 			for i := range runs {
 				t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })
