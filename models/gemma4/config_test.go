@@ -6,35 +6,11 @@ import (
 	"testing"
 
 	"github.com/openinfer-go/openinfer/internal/testdata"
-	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/gemma4"
+	"github.com/openinfer-go/openinfer/models/modeltest"
 )
-
-// untouched is a device that nothing may be asked of.
-type untouched struct{ kernels.Device }
-
-// refused loads the files and wants an error that holds the names.
-func refused(t *testing.T, what string, of map[string][]byte, names ...string) {
-	t.Helper()
-	c, err := checkpoint.OpenFiles("changed", of)
-	if err == nil {
-		_, err = gemma4.Load(c, untouched{})
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err == nil {
-		t.Errorf("%s: accepted", what)
-		return
-	}
-	for _, name := range names {
-		if !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %q does not hold %q", what, err, name)
-		}
-	}
-}
 
 func TestConfigErrorsNameTheKey(t *testing.T) {
 	for _, c := range []struct {
@@ -74,9 +50,9 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"rope_parameters": keys{"sliding_attention": keys{"rope_theta": -1}, "full_attention": keys{}}}, []string{"rope_parameters.sliding_attention.rope_theta"}},
 	} {
 		f := readFiles(t, "gemma4")
-		set(f.text(), c.changes)
-		f.tensors = map[string]testdata.Tensor{"model.norm.weight": bf16(0)} // a config is refused without its tensors
-		refused(t, describe(c.changes), f.bytes(t), c.names...)
+		modeltest.Set(text(f), c.changes)
+		f.Tensors = map[string]testdata.Tensor{"model.norm.weight": bf16(0)} // a config is refused without its tensors
+		modeltest.Refused(t, describe(c.changes), f.Bytes(t), c.names...)
 	}
 }
 
@@ -92,35 +68,35 @@ func describe(changes keys) string {
 func TestBrokenCheckpointsNameTheTensor(t *testing.T) {
 	const sliding, global = "model.language_model.layers.0.", "model.language_model.layers.5."
 	for name, c := range map[string]struct {
-		change func(files)
+		change func(modeltest.Files)
 		names  []string
 	}{
-		"no layer_scalar": {func(f files) { delete(f.tensors, global+"layer_scalar") }, []string{global + "layer_scalar", "missing"}},
-		"a layer_scalar of two": {func(f files) {
+		"no layer_scalar": {func(f modeltest.Files) { delete(f.Tensors, global+"layer_scalar") }, []string{global + "layer_scalar", "missing"}},
+		"a layer_scalar of two": {func(f modeltest.Files) {
 			two := bf16(0)
 			two.Shape, two.Data = []int{2}, make([]byte, 4)
-			f.tensors[sliding+"layer_scalar"] = two
+			f.Tensors[sliding+"layer_scalar"] = two
 		}, []string{sliding + "layer_scalar", "[2]", "[1]"}},
-		"v_proj where keys serve": {func(f files) {
-			f.tensors[global+"self_attn.v_proj.weight"] = f.tensors[global+"self_attn.k_proj.weight"]
+		"v_proj where keys serve": {func(f modeltest.Files) {
+			f.Tensors[global+"self_attn.v_proj.weight"] = f.Tensors[global+"self_attn.k_proj.weight"]
 		}, []string{global + "self_attn.v_proj.weight"}},
-		"no v_proj where it should":  {func(f files) { f.text()["attention_k_eq_v"] = false }, []string{global}},
-		"no v_proj in sliding":       {func(f files) { delete(f.tensors, sliding+"self_attn.v_proj.weight") }, []string{sliding + "self_attn.v_proj.weight", "missing"}},
-		"two heads in global layers": {func(f files) { f.text()["num_global_key_value_heads"] = 2 }, []string{global + "self_attn.k_proj.weight", "[256 128]"}},
-		"global size everywhere":     {func(f files) { f.text()["head_dim"] = 128 }, []string{sliding + "self_attn.q_proj.weight", "[512 128]"}},
-		"global layer as sliding":    {func(f files) { f.text()["layer_types"].([]any)[2] = "full_attention" }, []string{"layers.2.self_attn.q_proj.weight"}},
-		"no post norm":               {func(f files) { delete(f.tensors, sliding+"post_feedforward_layernorm.weight") }, []string{sliding + "post_feedforward_layernorm.weight", "missing"}},
-		"a tensor of another size":   {func(f files) { f.tensors["model.language_model.embed_tokens_per_layer.weight"] = bf16(0) }, []string{"embed_tokens_per_layer.weight"}},
-		"untied":                     {func(f files) { f.config["tie_word_embeddings"] = false }, []string{"lm_head.weight", "missing"}},
-		"tied to other values": {func(f files) {
-			e := f.tensors["model.language_model.embed_tokens.weight"]
+		"no v_proj where it should":  {func(f modeltest.Files) { text(f)["attention_k_eq_v"] = false }, []string{global}},
+		"no v_proj in sliding":       {func(f modeltest.Files) { delete(f.Tensors, sliding+"self_attn.v_proj.weight") }, []string{sliding + "self_attn.v_proj.weight", "missing"}},
+		"two heads in global layers": {func(f modeltest.Files) { text(f)["num_global_key_value_heads"] = 2 }, []string{global + "self_attn.k_proj.weight", "[256 128]"}},
+		"global size everywhere":     {func(f modeltest.Files) { text(f)["head_dim"] = 128 }, []string{sliding + "self_attn.q_proj.weight", "[512 128]"}},
+		"global layer as sliding":    {func(f modeltest.Files) { text(f)["layer_types"].([]any)[2] = "full_attention" }, []string{"layers.2.self_attn.q_proj.weight"}},
+		"no post norm":               {func(f modeltest.Files) { delete(f.Tensors, sliding+"post_feedforward_layernorm.weight") }, []string{sliding + "post_feedforward_layernorm.weight", "missing"}},
+		"a tensor of another size":   {func(f modeltest.Files) { f.Tensors["model.language_model.embed_tokens_per_layer.weight"] = bf16(0) }, []string{"embed_tokens_per_layer.weight"}},
+		"untied":                     {func(f modeltest.Files) { f.Config["tie_word_embeddings"] = false }, []string{"lm_head.weight", "missing"}},
+		"tied to other values": {func(f modeltest.Files) {
+			e := f.Tensors["model.language_model.embed_tokens.weight"]
 			e.Data = append([]byte{e.Data[0] ^ 1}, e.Data[1:]...)
-			f.tensors["lm_head.weight"] = e
+			f.Tensors["lm_head.weight"] = e
 		}, []string{"lm_head.weight"}},
 	} {
 		f := readFiles(t, "gemma4")
 		c.change(f)
-		refused(t, name, f.bytes(t), c.names...)
+		modeltest.Refused(t, name, f.Bytes(t), c.names...)
 	}
 }
 
@@ -148,18 +124,18 @@ func TestBrokenGGUFNamesTheKeyOrTensor(t *testing.T) {
 		{keys{"gemma4.expert_count": uint32(8)}, []string{"gemma4.expert_count"}},
 		{keys{"gemma4.final_logit_softcapping": float32(-1)}, []string{"gemma4.final_logit_softcapping"}},
 	} {
-		refused(t, describe(c.changes), map[string][]byte{"m.gguf": ggufFile(t, c.changes, nil)}, c.names...)
+		modeltest.Refused(t, describe(c.changes), map[string][]byte{"m.gguf": ggufFile(t, c.changes, nil)}, c.names...)
 	}
 	for _, name := range []string{"rope_freqs.weight", "blk.0.layer_output_scale.weight", "blk.3.post_ffw_norm.weight", "blk.0.attn_v.weight", "output_norm.weight"} {
 		file := ggufFile(t, nil, func(tensors map[string]testdata.Tensor) { delete(tensors, name) })
-		refused(t, "without "+name, map[string][]byte{"m.gguf": file}, name, "missing")
+		modeltest.Refused(t, "without "+name, map[string][]byte{"m.gguf": file}, name, "missing")
 	}
 }
 
 func TestGeometryOfThePublishedConfig(t *testing.T) {
 	f := readFiles(t, "gemma4")
-	f.config = readConfig(t, testdata.Shared(t, "configs", "gemma-4-12b.json"))
-	c, err := checkpoint.OpenFiles("published", f.bytes(t))
+	f.Config = modeltest.ReadConfig(t, testdata.Shared(t, "configs", "gemma-4-12b.json"))
+	c, err := checkpoint.OpenFiles("published", f.Bytes(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +166,7 @@ func TestGeometryOfThePublishedConfig(t *testing.T) {
 
 func TestCacheGroups(t *testing.T) {
 	f := readFiles(t, "gemma4")
-	m := load(t, f.bytes(t))
+	m := load(t, f.Bytes(t))
 	want := []models.CacheGroup{
 		{Kind: models.SlidingWindow, Layers: 5, Heads: 2, KDim: 64, VDim: 64, Window: 48},
 		{Kind: models.Full, Layers: 1, Heads: 1, KDim: 128, VDim: 128},

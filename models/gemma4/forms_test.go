@@ -1,11 +1,7 @@
 package gemma4_test
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
-	"io"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,7 +12,6 @@ import (
 	"github.com/openinfer-go/openinfer/internal/testdata"
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/ref"
-	"github.com/openinfer-go/openinfer/models/checkpoint/ggufwrite"
 	"github.com/openinfer-go/openinfer/models/modeltest"
 )
 
@@ -36,42 +31,42 @@ func stored(t *testing.T, name string) modeltest.Checkpoint {
 // The same model, written otherwise: its results are those of the original.
 func TestOtherFormsOfACheckpoint(t *testing.T) {
 	const nested, layer1 = "model.language_model.", "model.language_model.layers.1."
-	for name, change := range map[string]func(files) files{
+	for name, change := range map[string]func(modeltest.Files) modeltest.Files{
 		// As a text model is saved alone: one config, no nesting, nothing but text; what has a default
 		// left out. The output layer is written although it is tied.
-		"text alone": func(f files) files {
-			text := f.text()
-			set(text, keys{"rope_parameters": nil, "layer_types": nil, "rms_norm_eps": nil})
-			tensors := map[string]testdata.Tensor{"lm_head.weight": f.tensors[nested+"embed_tokens.weight"]}
-			for name, x := range f.tensors {
+		"text alone": func(f modeltest.Files) modeltest.Files {
+			alone := text(f)
+			modeltest.Set(alone, keys{"rope_parameters": nil, "layer_types": nil, "rms_norm_eps": nil})
+			tensors := map[string]testdata.Tensor{"lm_head.weight": f.Tensors[nested+"embed_tokens.weight"]}
+			for name, x := range f.Tensors {
 				if rest, ok := strings.CutPrefix(name, nested); ok {
 					tensors["model."+rest] = x
 				}
 			}
-			return files{text, tensors}
+			return modeltest.Files{Config: alone, Tensors: tensors}
 		},
 		// As newer versions of the library save it, keys and values in two tensors, the output layer untied.
-		"per_layer_config, v_proj, lm_head": func(f files) files {
-			set(f.text(), keys{
+		"per_layer_config, v_proj, lm_head": func(f modeltest.Files) modeltest.Files {
+			modeltest.Set(text(f), keys{
 				"global_head_dim": nil, "num_global_key_value_heads": nil, "attention_k_eq_v": false, "tie_word_embeddings": false,
 				"per_layer_config": keys{"1": keys{"head_dim": 128, "num_key_value_heads": 1}},
 			})
-			f.config["tie_word_embeddings"] = false
-			f.tensors[layer1+"self_attn.v_proj.weight"] = f.tensors[layer1+"self_attn.k_proj.weight"]
-			f.tensors["lm_head.weight"] = f.tensors[nested+"embed_tokens.weight"]
+			f.Config["tie_word_embeddings"] = false
+			f.Tensors[layer1+"self_attn.v_proj.weight"] = f.Tensors[layer1+"self_attn.k_proj.weight"]
+			f.Tensors["lm_head.weight"] = f.Tensors[nested+"embed_tokens.weight"]
 			return f
 		},
 		// The last layer's factor scales all that the last norm takes back: the residual stream holds
 		// what fp16 cannot.
-		"gemma4, large factor": func(f files) files {
-			f.config["model_type"], f.text()["model_type"] = "gemma4", "gemma4_text"
-			scalar := binary.LittleEndian.Uint16(f.tensors[layer1+"layer_scalar"].Data)
-			f.tensors[layer1+"layer_scalar"] = bf16(scalar + 12<<7) // times 4096
+		"gemma4, large factor": func(f modeltest.Files) modeltest.Files {
+			f.Config["model_type"], text(f)["model_type"] = "gemma4", "gemma4_text"
+			scalar := binary.LittleEndian.Uint16(f.Tensors[layer1+"layer_scalar"].Data)
+			f.Tensors[layer1+"layer_scalar"] = bf16(scalar + 12<<7) // times 4096
 			return f
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stored(t, "gemma4_multimodal").Compare(t, onRef, change(readFiles(t, "gemma4_multimodal")).write(t))
+			stored(t, "gemma4_multimodal").Compare(t, onRef, change(readFiles(t, "gemma4_multimodal")).Write(t))
 		})
 	}
 }
@@ -91,7 +86,7 @@ var ggufParts = map[string]string{
 func ggufFile(t *testing.T, changes keys, change func(map[string]testdata.Tensor)) []byte {
 	t.Helper()
 	tensors := map[string]testdata.Tensor{}
-	for name, x := range readFiles(t, "gemma4").tensors {
+	for name, x := range readFiles(t, "gemma4").Tensors {
 		name = strings.TrimPrefix(name, "model.language_model.")
 		if rest, ok := strings.CutPrefix(name, "layers."); ok {
 			layer, part, _ := strings.Cut(rest, ".")
@@ -102,7 +97,7 @@ func ggufFile(t *testing.T, changes keys, change func(map[string]testdata.Tensor
 		} else {
 			name = map[string]string{"embed_tokens.weight": "token_embd.weight", "norm.weight": "output_norm.weight"}[name]
 		}
-		tensors[name] = widened(x)
+		tensors[name] = modeltest.Widened(x)
 	}
 	// A quarter of the pairs of a global head of 128 are rotated.
 	divisors := slices.Concat(slices.Repeat([]float32{1}, 16), slices.Repeat([]float32{1e30}, 48))
@@ -121,35 +116,8 @@ func ggufFile(t *testing.T, changes keys, change func(map[string]testdata.Tensor
 		"gemma4.rope.dimension_count": uint32(128), "gemma4.rope.dimension_count_swa": uint32(64),
 		"tokenizer.ggml.model": "gemma4", "tokenizer.ggml.tokens": make([]string, 640),
 	}
-	set(pairs, changes)
-	var f ggufwrite.File
-	for _, k := range slices.Sorted(maps.Keys(pairs)) {
-		f.Set(k, pairs[k])
-	}
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		x := tensors[name]
-		f.Add(ggufwrite.Tensor{Name: name, Type: ggufwrite.F32, Shape: x.Shape, Write: func(w io.Writer) error {
-			_, err := w.Write(x.Data)
-			return err
-		}})
-	}
-	var b bytes.Buffer
-	if _, err := f.WriteTo(&b); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
-// widened is a BF16 tensor in float32.
-func widened(x testdata.Tensor) testdata.Tensor {
-	if x.DType != "BF16" {
-		panic(fmt.Sprintf("a tensor of %s", x.DType))
-	}
-	y := testdata.Tensor{DType: "F32", Shape: x.Shape}
-	for i := 0; i < len(x.Data); i += 2 {
-		y.Data = append(y.Data, 0, 0, x.Data[i], x.Data[i+1])
-	}
-	return y
+	modeltest.Set(pairs, changes)
+	return modeltest.GGUF(t, pairs, tensors)
 }
 
 func float32s(v []float32) (b []byte) {
