@@ -30,7 +30,7 @@ func TestTable(t *testing.T) {
 	modeltest.Table(t,
 		modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }),
 		modeltest.Float32("cpu exact", open(cpu.Options{Exact: true, Threads: 2})),
-		// Half as much again as the most that was measured: 0.053 and 0.0021 nats.
-		modeltest.Device{Name: "cpu", Open: open(cpu.Options{Threads: 2}), KV: kernels.F16, MeanDiff: 0.08, KL: 0.003},
+		// Half as much again as the most that was measured: 0.094 and 0.0056 nats.
+		modeltest.Device{Name: "cpu", Open: open(cpu.Options{Threads: 2}), KV: kernels.F16, MeanDiff: 0.14, KL: 0.0085},
 	)
 }
