@@ -3,7 +3,11 @@ package gemma4_test
 import (
 	"testing"
 
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/ref"
 	"github.com/openinfer-go/openinfer/models/modeltest"
 )
 
-func TestEqualsReferenceOnRef(t *testing.T) { modeltest.Run(t, onRef, "gemma4") }
+func TestEqualsReferenceOnRef(t *testing.T) {
+	modeltest.Run(t, modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), "gemma4")
+}
