@@ -28,6 +28,7 @@ type Runner struct {
 	groups  []group
 	rnd     *rand.Rand
 	reused  int // sequences whose state began on a page that another one had left
+	rewound int // times that one went back to a snapshot
 }
 
 // group is one cache group's arena. Block and page 0 are never handed out: that is what entries of
@@ -165,6 +166,7 @@ func (r *Runner) Rewind(s *Sequence) bool {
 		if len(c.kept) > 0 {
 			k := c.kept[r.rnd.IntN(len(c.kept))]
 			s.Done, c.from = k.at, k.pages
+			r.rewound++
 			return true
 		}
 	}

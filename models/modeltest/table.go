@@ -10,14 +10,14 @@ import (
 )
 
 // Table holds devices to the stored results of the checkpoints of all architectures, in one pass and
-// continued, and logs one table of the differences.
-func Table(t *testing.T, devices ...Device) {
+// continued, and logs one table of the differences. devices are those for an architecture.
+func Table(t *testing.T, devices func(architecture string) []Device) {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "case\tdevice\tlargest\tmean\ttolerance\tdivergence\tgreedy equal\tstates")
 	for _, a := range registry.Architectures() {
 		for _, c := range Checkpoints(a.Name) {
-			for _, dev := range devices {
+			for _, dev := range devices(a.Name) {
 				t.Run(c.Name+"/"+dev.Name, func(t *testing.T) {
 					_, m, _ := c.compare(t, dev, find(t, c.Path))
 					fmt.Fprintf(w, "%s\t%s\t%.2g\t%.2g\t%s\t%.2g\t%d of %d\t%s\n",

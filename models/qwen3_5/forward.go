@@ -71,7 +71,6 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 
 	d.EmbedRows(t.x, m.embed, b.TokenIDs, 1)
 	m.cfg.Rotary.CosSin(d, t.cosSin, b)
-	F := m.cfg.Intermediate
 	for _, l := range m.layers {
 		d.RMSNorm(t.h, t.x, l.inputNorm, m.cfg.RMSEps)
 		if l.attention != nil {
@@ -79,10 +78,7 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 		} else {
 			m.recall(d, &t, l.delta, b.Groups[1].LayerState(l.index))
 		}
-		d.RMSNorm(t.h, t.x, l.postNorm, m.cfg.RMSEps)
-		d.Linear(t.gateUp, t.h, l.gateUp)
-		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
-		d.LinearAdd(t.x, t.act, l.down)
+		m.feedForward(d, &t, l)
 	}
 	return t.x
 }
@@ -110,6 +106,15 @@ func (m *Model) recall(d kernels.Device, t *views, l *delta, s kernels.State) {
 	}, s)
 	d.NormGate(t.values, t.values, z, l.norm, m.cfg.RMSEps)
 	d.LinearAdd(t.x, t.values, l.out)
+}
+
+// feedForward adds the layer's network over x to it.
+func (m *Model) feedForward(d kernels.Device, t *views, l *layer) {
+	F := m.cfg.Intermediate
+	d.RMSNorm(t.h, t.x, l.postNorm, m.cfg.RMSEps)
+	d.Linear(t.gateUp, t.h, l.gateUp)
+	d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
+	d.LinearAdd(t.x, t.act, l.down)
 }
 
 // keyEps is within the root that queries and keys of the delta rule are divided by; no config has it.
