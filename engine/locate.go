@@ -42,7 +42,7 @@ func Locate(text string) (ModelSpec, error) {
 	case !strings.Contains(text, "/"):
 		return ModelSpec{}, fmt.Errorf("%s: no embedded model of that name (there are %s), and no such file or folder", text, strings.Join(demo.Names(), ", "))
 	case errors.Is(err, hub.ErrNotCached):
-		return ModelSpec{}, fmt.Errorf("no such file or folder: %w", err)
+		return ModelSpec{}, fmt.Errorf("%w (and there is no such file or folder)", err)
 	}
 	return ModelSpec{}, err
 }

@@ -86,15 +86,15 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 }
 
 // locate finds models that a command line names, and names those that have no name.
-func locate(flag string, models []config.Model) error {
+func locate(models []config.Model) error {
 	for i := range models {
 		m := &models[i]
 		found, err := engine.Locate(m.Path)
 		switch {
 		case err != nil && m.Name != "":
-			return fmt.Errorf("%s: model %s: %w", flag, m.Name, err)
+			return fmt.Errorf("model %s: %w", m.Name, err)
 		case err != nil:
-			return fmt.Errorf("%s: %w", flag, err)
+			return err
 		case m.Name == "":
 			m.Name = found.Name
 		}
@@ -108,6 +108,6 @@ func locate(flag string, models []config.Model) error {
 // modelArgument reads MODEL or NAME=MODEL of the command line.
 func modelArgument(arg string) (config.Model, error) {
 	models := []config.Model{config.ParseModel(arg)}
-	err := locate("model", models)
+	err := locate(models)
 	return models[0], err
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -74,12 +75,12 @@ type pullDisplay struct {
 	out  io.Writer
 	bars *mpb.Progress // nil when out is no terminal
 	last map[string]hub.State
-	bar  map[string]*mpb.Bar
+	bar  map[string]*pullBar
 	note func(format string, args ...any)
 }
 
 func newPullDisplay(out io.Writer) *pullDisplay {
-	d := &pullDisplay{out: out, last: map[string]hub.State{}, bar: map[string]*mpb.Bar{}}
+	d := &pullDisplay{out: out, last: map[string]hub.State{}, bar: map[string]*pullBar{}}
 	d.note = func(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 	if f, ok := out.(*os.File); ok && isTerminal(f) {
 		d.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(64), mpb.WithRefreshRate(150*time.Millisecond))
@@ -112,20 +113,33 @@ func (d *pullDisplay) event(e hub.Event) {
 	}
 }
 
-// show moves a file's bar.
+// show moves a file's bar. Only Ready completes one: until then what has come is still checked, and may come again.
 func (d *pullDisplay) show(e hub.Event) {
 	b := d.bar[e.File]
 	if b == nil {
-		b = d.bars.AddBar(max(e.Size, 0),
-			mpb.PrependDecorators(
-				decor.Name(e.File, decor.WCSyncSpaceR)),
+		b = new(pullBar)
+		b.Bar = d.bars.AddBar(0,
+			mpb.PrependDecorators(decor.Name(e.File, decor.WCSyncSpaceR)),
 			mpb.AppendDecorators(
 				decor.CountersKibiByte("% .1f / % .1f", decor.WCSyncSpace),
-				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), "done")))
+				decor.OnComplete(decor.AverageETA(decor.ET_STYLE_GO, decor.WCSyncSpace), "done"),
+				decor.Any(func(decor.Statistics) string {
+					if hub.State(b.state.Load()) == hub.Checking {
+						return " checking"
+					}
+					return ""
+				})))
 		d.bar[e.File] = b
 	}
+	b.state.Store(int32(e.State))
 	b.SetTotal(max(e.Size, 0), false)
 	b.SetCurrent(e.Done)
+}
+
+// pullBar is a file's bar, which is drawn by a goroutine of its own.
+type pullBar struct {
+	*mpb.Bar
+	state atomic.Int32 // a hub.State
 }
 
 // end takes the bars of files that did not come away and lets the last state be drawn.

@@ -58,8 +58,8 @@ value for all models or for one.`,
 				if c.Models, err = config.ParseModels(m.models); err != nil {
 					return err
 				}
-				if err := locate("--models", c.Models); err != nil {
-					return err
+				if err := locate(c.Models); err != nil {
+					return fmt.Errorf("--models: %w", err)
 				}
 			}
 			if len(c.Models) == 0 {

@@ -155,14 +155,16 @@ func (t *Template) probe() {
 		"assistant": {turn("user", "u"), turn("assistant", parts), turn("user", "u")},
 		"tool":      {turn("user", "u"), calls, turn("tool", parts)},
 	} {
-		p, err := t.render(messages, Options{AddGenerationPrompt: true}, probeOps)
+		ops := probeOps
+		p, err := t.render(messages, Options{AddGenerationPrompt: true}, &ops)
 		one, two := strings.Index(p.Text, "oneQX"), strings.LastIndex(p.Text, "twoQX")
 		if err == nil && one >= 0 && one < two {
 			between := p.Text[one:two]
 			t.lists[role] = !strings.ContainsAny(between, `'"{}`)
 		}
 	}
-	p, err := t.render([]Message{turn("system", "oneQX"), turn("user", "u")}, Options{AddGenerationPrompt: true}, probeOps)
+	ops := probeOps
+	p, err := t.render([]Message{turn("system", "oneQX"), turn("user", "u")}, Options{AddGenerationPrompt: true}, &ops)
 	t.systems = err == nil && strings.Contains(p.Text, "oneQX")
 }
 
@@ -174,8 +176,9 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 	if o.ContinueFinalMessage && o.AddGenerationPrompt {
 		return Prompt{}, errorAt("continue_final_message", "cannot be combined with add_generation_prompt")
 	}
+	ops := maxOps
 	if o.AsGiven {
-		return t.render(messages, o, maxOps)
+		return t.render(messages, o, &ops)
 	}
 	if err := checkKwargs(o.Kwargs); err != nil {
 		return Prompt{}, err
@@ -186,12 +189,12 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 			given[i] = joinParts(given[i])
 		}
 	}
-	return t.ordered(given, o)
+	return t.ordered(given, o, &ops)
 }
 
 // readable renders messages, if need be with what some templates cannot read in another form.
-func (t *Template) readable(given []Message, o Options) (Prompt, error) {
-	p, err := t.render(given, o, maxOps)
+func (t *Template) readable(given []Message, o Options, ops *int) (Prompt, error) {
+	p, err := t.render(given, o, ops)
 	if err == nil {
 		return p, nil
 	}
@@ -205,14 +208,15 @@ func (t *Template) readable(given []Message, o Options) (Prompt, error) {
 		if !any {
 			continue
 		}
-		if p, err = t.render(changed, o, maxOps); err == nil {
+		if p, err = t.render(changed, o, ops); err == nil {
 			return p, nil
 		}
 	}
 	return Prompt{}, err // of the form that is the easiest to read: what remains is the conversation's
 }
 
-func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err error) {
+// render runs the template once; what it takes comes off ops.
+func (t *Template) render(messages []Message, o Options, ops *int) (p Prompt, err error) {
 	used := maps.Clone(t.used)
 	size := 0
 	visit := func(text string) {
@@ -225,7 +229,7 @@ func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err
 	for _, v := range []any{o.Tools, o.Documents, o.Kwargs} {
 		texts(v, visit)
 	}
-	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, ops: ops, text: maxText + 32*size}
+	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, ops: *ops, text: maxText + 32*size}
 	if s.now.IsZero() {
 		s.now = time.Now()
 	}
@@ -234,6 +238,7 @@ func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err
 		return Prompt{}, err
 	}
 	defer func() {
+		*ops = max(s.ops, 0)
 		if r := recover(); r != nil {
 			p, err = Prompt{}, errorAt("messages", "the chat template cannot render this conversation: %v", r)
 		}

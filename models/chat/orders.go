@@ -117,14 +117,59 @@ func (t *Template) usual(messages []Message) bool {
 	return true
 }
 
+// samples are the messages that show what a template does with an order: of turns that are alike the
+// first and, were it the conversation's last, that one; of answers in a row that are alike the first
+// and the last. A turn is what follows a user's message; answers are alike if they have as many calls
+// and results. Long conversations of agents come down to a few messages.
+func samples(messages []Message) []int {
+	var kept []int
+	seen := map[string]bool{}
+	for begin := 0; begin < len(messages); {
+		var turn []int
+		shape, last, run := "", "", 0 // of the turn; of its last answer; how many like it
+		i := begin
+		for i == begin || i < len(messages) && messages[i].Role() != "user" {
+			from, answer := i, kind(messages[i])
+			for i++; i < len(messages) && messages[i].Role() == "tool"; i++ {
+				answer += kind(messages[i])
+			}
+			if run++; answer != last {
+				last, run = answer, 1
+			}
+			if run > 2 {
+				turn = turn[:len(turn)-(i-from)]
+			} else {
+				shape += answer + " "
+			}
+			for ; from < i; from++ {
+				turn = append(turn, from)
+			}
+		}
+		if begin = i; !seen[shape] || i == len(messages) {
+			kept = append(kept, turn...)
+		}
+		seen[shape] = true
+	}
+	return kept
+}
+
+// kind is what of a message a template may decide by, but for its texts.
+func kind(m Message) string {
+	v, _ := m.Fields.Get("tool_calls")
+	list, _ := v.([]any)
+	return fmt.Sprintf("%s/%T/%d", m.Role(), m.Content(), len(list))
+}
+
 // leftOut finds out, with other texts in their places, whose text the template leaves out of a
 // conversation in this order: the index of the first such message, or -1. What an assistant says
 // beside a call may go: some templates hold it to be reasoning.
-func (t *Template) leftOut(messages []Message, o Options) (int, error) {
+func (t *Template) leftOut(messages []Message, o Options, ops *int) (int, error) {
 	o.ContinueFinalMessage = false
-	probe := make([]Message, len(messages))
-	words := make([]string, len(messages)) // "" where nothing need appear
-	for i, m := range messages {
+	kept := samples(messages)
+	probe := make([]Message, len(kept))
+	words := make([]string, len(kept)) // "" where nothing need appear
+	for i, at := range kept {
+		m := messages[at]
 		word := fmt.Sprintf("oiprobe%dq", i)
 		fields := m.Fields
 		switch c := m.Content().(type) {
@@ -143,26 +188,29 @@ func (t *Template) leftOut(messages []Message, o Options) (int, error) {
 		}
 		probe[i] = Message{fields}
 	}
-	p, err := t.readable(probe, o)
+	p, err := t.readable(probe, o, ops)
 	if err != nil {
 		return -1, err
 	}
 	text := strings.ToLower(p.Text)
-	return slices.IndexFunc(words, func(w string) bool { return !strings.Contains(text, w) }), nil
+	if i := slices.IndexFunc(words, func(w string) bool { return !strings.Contains(text, w) }); i >= 0 {
+		return kept[i], nil
+	}
+	return -1, nil
 }
 
 // ordered renders a conversation as it was sent or, where that will not do, by the rule.
-func (t *Template) ordered(messages []Message, o Options) (Prompt, error) {
+func (t *Template) ordered(messages []Message, o Options, ops *int) (Prompt, error) {
 	lost := -1
 	if !t.usual(messages) {
-		lost, _ = t.leftOut(messages, o) // where this fails rendering shows why
+		lost, _ = t.leftOut(messages, o, ops) // where this fails rendering shows why
 	}
 	var refused error
 	if lost >= 0 {
 		m := messages[lost]
 		refused = errorAt(fmt.Sprintf("messages[%d]", lost), "the chat template leaves out the text of a message of role %s in this place", m.Role())
 	} else {
-		p, err := t.readable(messages, o)
+		p, err := t.readable(messages, o, ops)
 		if err == nil {
 			return p, nil
 		}
@@ -170,10 +218,10 @@ func (t *Template) ordered(messages []Message, o Options) (Prompt, error) {
 	}
 	for _, order := range orders {
 		other := reorder(messages, order)
-		if lost, err := t.leftOut(other, o); err != nil || lost >= 0 {
+		if lost, err := t.leftOut(other, o, ops); err != nil || lost >= 0 {
 			continue
 		}
-		if p, err := t.readable(other, o); err == nil {
+		if p, err := t.readable(other, o, ops); err == nil {
 			return p, nil
 		}
 	}

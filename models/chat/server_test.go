@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,6 +219,27 @@ func TestOtherOrder(t *testing.T) {
 		_, err := mustCompile(t, source, Tokens{}).Render(mustParse(t, "["+u("1")+","+u("2")+"]"), Options{})
 		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", source, err, want)
+		}
+	}
+}
+
+func TestSamplesOfAConversation(t *testing.T) {
+	turn := func(role string) Message { return Message{Object{{"role", role}, {"content", "x"}}} }
+	call := Message{Object{{"role", "assistant"}, {"content", nil}, {"tool_calls", []any{Object{}}}}}
+	u, a, r, s := turn("user"), turn("assistant"), turn("tool"), turn("system")
+	for _, c := range []struct {
+		messages []Message
+		want     []int
+	}{
+		{[]Message{s, u, a, u, a, u, a, u}, []int{0, 1, 2, 7}},
+		{[]Message{u, a, u, a, u, s, a, u, a}, []int{0, 1, 4, 5, 6, 7, 8}},
+		{[]Message{u, call, r, call, r, call, r, call, r, r, a}, []int{0, 1, 2, 5, 6, 7, 8, 9, 10}},
+		{[]Message{u, u, a, a, a, a, u}, []int{0, 1, 2, 5, 6}},
+		{[]Message{r, r, s}, []int{0, 1, 2}},
+		{[]Message{a}, []int{0}},
+	} {
+		if got := samples(c.messages); !slices.Equal(got, c.want) {
+			t.Errorf("got %v, want %v", got, c.want)
 		}
 	}
 }

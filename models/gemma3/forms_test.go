@@ -19,7 +19,10 @@ import (
 
 type keys = modeltest.Keys
 
-func tiny(t *testing.T) modeltest.Files { return modeltest.ReadFiles(t, "testdata/tiny") }
+// dir is a small model with the reference library's results.
+const dir = "../modeltest/testdata/gemma3"
+
+func tiny(t *testing.T) modeltest.Files { return modeltest.ReadFiles(t, dir) }
 
 // The same model, written otherwise: its results are those of the original.
 func TestOtherFormsOfACheckpoint(t *testing.T) {
@@ -236,7 +239,7 @@ func TestCacheGroups(t *testing.T) {
 
 func load(t *testing.T) models.Model {
 	t.Helper()
-	c, err := checkpoint.Open("testdata/tiny")
+	c, err := checkpoint.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

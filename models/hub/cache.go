@@ -84,7 +84,7 @@ func (c Cache) Find(r Ref) (string, error) {
 		return "", fmt.Errorf("%s: in the hub cache %s: %w", r, c, err)
 	}
 	if err != nil {
-		return "", notCached{fmt.Sprintf("%s: in the hub cache %s: %v; fetch it with `openinfer pull %[1]s`", r, c, err)}
+		return "", notCached{fmt.Sprintf("%s is not in the hub cache %s, or not all of it (`openinfer pull %[1]s` fetches it): %[3]v", r, c, err)}
 	}
 	return filepath.Join(dir, filepath.FromSlash(s.open)), nil
 }

@@ -3,12 +3,15 @@ package llama_test
 import (
 	"bytes"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/checkpoint/ggufwrite"
+	"github.com/openinfer-go/openinfer/models/config"
 	"github.com/openinfer-go/openinfer/models/llama"
+	"github.com/openinfer-go/openinfer/models/rope"
 )
 
 func ggufConfig(t *testing.T, changes map[string]any) (llama.Config, error) {
@@ -61,6 +64,17 @@ func TestGGUFConfig(t *testing.T) {
 			t.Errorf("linear: frequency %d is %v, want a quarter of %v", i, f, cfg.Rotary.ByRegime[0].InvFreq[i])
 		}
 	}
+	yarn, err := ggufConfig(t, map[string]any{
+		"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4), "llama.rope.scaling.original_context_length": uint32(256),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rope.FromConfig(config.New([]byte(`{"rope_theta": 5000, "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 256}}`)),
+		rope.Model{HeadDim: 32, MaxPosition: 1024}).Embedding()
+	if !reflect.DeepEqual(yarn.Rotary, want) {
+		t.Errorf("yarn: %+v, of the same config.json %+v", yarn.Rotary, want)
+	}
 	for _, c := range []struct {
 		key   string
 		value any
@@ -79,6 +93,9 @@ func TestGGUFConfig(t *testing.T) {
 		{"llama.rope.dimension_count", uint32(16), []string{"llama.rope.dimension_count", "16"}},
 		{"llama.rope.freq_base", float32(-1), []string{"llama.rope.freq_base"}},
 		{"llama.rope.scaling.type", "ntk", []string{"llama.rope.scaling.type", "ntk"}},
+		{"llama.rope.scaling.type", "longrope", []string{"rope_factors_short.weight"}},
+		{"llama.rope.scaling.original_context_length", uint32(0), []string{"original_context_length"}},
+		{"llama.rope.dimension_count", uint32(33), []string{"llama.rope.dimension_count", "33"}},
 		{"llama.rope.scaling.factor", float32(0), []string{"llama.rope.scaling.factor"}},
 		{"llama.vocab_size", nil, []string{"tokenizer.ggml.tokens"}},
 	} {

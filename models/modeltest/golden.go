@@ -39,9 +39,19 @@ func Float32(name string, open func(testing.TB) kernels.Device) Device {
 // Checkpoint is one with its stored results, and the file names of both.
 type Checkpoint struct {
 	Name    string
-	Path    string // within the reference data, or absolute
-	Golden  string // folder of golden.json, likewise
+	Path    string // within the reference data
+	Golden  string // folder of golden.json
 	Variant string // of a GGUF folder: "Q4_0"
+	Own     bool   // Path and Golden are within testdata of this package
+}
+
+// at returns where a path of c is.
+func (c Checkpoint) at(tb testing.TB, path string) string {
+	tb.Helper()
+	if c.Own {
+		return filepath.Join(testdata.Repo(), "models", "modeltest", "testdata", path)
+	}
+	return testdata.Shared(tb, path)
 }
 
 // Checkpoints are those of the architectures that the registry has, by architecture.
@@ -61,6 +71,9 @@ func Checkpoints(architecture string) []Checkpoint {
 	demo := func(name string) {
 		list = append(list, Checkpoint{Name: name, Path: "demo-models/" + name, Golden: "demo-models/golden/" + name})
 	}
+	own := func(name string) {
+		list = append(list, Checkpoint{Name: name, Path: name, Golden: name, Own: true})
+	}
 	switch architecture {
 	case "llama":
 		folder("models/llama", "quant/llama_ct_g128_sym", "quant/llama_ct_g32_sym", "quant/llama_ct_channel_sym", "quant/llama_ct_g32_ignore",
@@ -68,6 +81,11 @@ func Checkpoints(architecture string) []Checkpoint {
 			"quant/llama_gptq_v2_g32_asym", "quant/llama_awq_g128")
 		gguf("llama_k256")
 		demo("demo-bard")
+		own("llama_yarn")
+	case "mistral":
+		own("mistral_window")
+	case "qwen2":
+		own("qwen2")
 	case "qwen3":
 		folder("models/qwen3_tied", "models/qwen3_untied", "quant/qwen3_ct_g128_sym", "quant/qwen3_ct_channel_asym", "quant/qwen3_ct_g32_asym",
 			"quant/qwen3_ct_g32_actorder_weight", "quant/qwen3_gptq_channel", "quant/qwen3_gptq_g32_asym", "quant/qwen3_gptq_v2_g32_desc_act",
@@ -78,21 +96,13 @@ func Checkpoints(architecture string) []Checkpoint {
 		folder("models/qwen3_5", "models/qwen3_5_mtp_vision", "quant/qwen3_5_ct_g128_sym", "quant/qwen3_5_mtp_vision_ct_g32_asym")
 	case "phi3":
 		folder("models/phi3", "models/phi3_mini_longrope", "quant/phi3_ct_g128_sym", "quant/phi3_mini_ct_g32_asym")
+		own("phi3_window")
 	case "gemma3":
-		dir := filepath.Join(testdata.Repo(), "models", "gemma3", "testdata", "tiny")
-		list = append(list, Checkpoint{Name: "gemma3", Path: dir, Golden: dir})
+		own("gemma3")
 	case "gemma4":
 		folder("models/gemma4", "models/gemma4_multimodal", "quant/gemma4_ct_g128_sym", "quant/gemma4_ct_g32_asym")
 	}
 	return list
-}
-
-// find returns where a file or folder of a Checkpoint is.
-func find(tb testing.TB, path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return testdata.Shared(tb, path)
 }
 
 // prompt is a prompt with its results, from any of the layouts of golden.json.
@@ -133,7 +143,7 @@ type entry struct {
 
 func (c Checkpoint) prompts(tb testing.TB) (ps []prompt) {
 	tb.Helper()
-	dir := find(tb, c.Golden)
+	dir := c.at(tb, c.Golden)
 	raw, err := os.ReadFile(filepath.Join(dir, "golden.json"))
 	if err != nil {
 		tb.Fatal(err)
@@ -263,7 +273,7 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 	for _, c := range list {
 		t.Run(c.Name, func(t *testing.T) {
-			r, m, runs := c.compare(t, dev, find(t, c.Path))
+			r, m, runs := c.compare(t, dev, c.at(t, c.Path))
 			t.Log(m)
 			for i := range runs {
 				t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })

@@ -19,7 +19,7 @@ func Table(t *testing.T, devices func(architecture string) []Device) {
 		for _, c := range Checkpoints(a.Name) {
 			for _, dev := range devices(a.Name) {
 				t.Run(c.Name+"/"+dev.Name, func(t *testing.T) {
-					_, m, _ := c.compare(t, dev, find(t, c.Path))
+					_, m, _ := c.compare(t, dev, c.at(t, c.Path))
 					fmt.Fprintf(w, "%s\t%s\t%.2g\t%.2g\t%s\t%.2g\t%d of %d\t%s\n",
 						c.Name, dev.Name, m.largest, m.meanDiff(), dev.tolerance(), m.divergence(), m.equal, m.steps, m.stateColumn())
 				})

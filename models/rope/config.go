@@ -146,6 +146,11 @@ func (p *Params) longRoPE(s *config.Reader, m Model) {
 		}
 	}
 	p.Short, p.Long = s.Positives("short_factor", p.Dim/2), s.Positives("long_factor", p.Dim/2)
+	for _, list := range [][]float64{p.Short, p.Long} {
+		for i, v := range list {
+			list[i] = float64(float32(v)) // what the reference library and GGUF files keep
+		}
+	}
 	factor := s.PositiveOr("factor", float64(m.MaxPosition)/float64(max(p.Original, 1)))
 	if s.Has("attention_factor") {
 		p.Scale = s.Positive("attention_factor")
