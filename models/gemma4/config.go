@@ -62,9 +62,6 @@ func ReadConfig(c *checkpoint.Checkpoint) (cfg Config, err error) {
 	} else {
 		cfg, err = fromJSON(c)
 	}
-	if err == nil {
-		err = cfg.check()
-	}
 	if err != nil {
 		return cfg, fmt.Errorf("%s: %w", c.Path(), err)
 	}
@@ -109,6 +106,9 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	}
 	if r.Err() != nil {
 		return cfg, r.Err()
+	}
+	if err := cfg.check(); err != nil {
+		return cfg, err
 	}
 	cfg.readRotary(r)
 	return cfg, r.Err()
@@ -172,9 +172,12 @@ func (c *Config) readLayers(r *config.Reader) {
 	if r.Err() != nil {
 		return
 	}
-	layers := make([]Geometry, c.Layers)
-	for i := range layers {
-		layers[i] = c.Geometry[c.Kinds[i]]
+	others := map[int]Geometry{}
+	of := func(i int) Geometry {
+		if g, ok := others[i]; ok {
+			return g
+		}
+		return c.Geometry[c.Kinds[i]]
 	}
 	for _, name := range r.Keys() {
 		i, err := strconv.Atoi(name)
@@ -182,31 +185,34 @@ func (c *Config) readLayers(r *config.Reader) {
 			r.Fail(name, "is none of %d layers", c.Layers)
 			return
 		}
-		o := r.Object(name)
+		g, o := of(i), r.Object(name)
 		for _, key := range o.Keys() {
 			switch key {
 			case "head_dim":
-				layers[i].HeadDim = o.Size(key)
+				g.HeadDim = o.Size(key)
 			case "num_key_value_heads":
-				layers[i].KVHeads = o.Size(key)
+				g.KVHeads = o.Size(key)
 			default:
 				o.Fail(key, "cannot differ from layer to layer here (head_dim and num_key_value_heads can)")
 			}
 		}
+		others[i] = g
 	}
+	var first [kinds]int
+	geometry := c.Geometry
 	for k := range kinds {
-		first := slices.Index(c.Kinds, k)
-		if first < 0 {
-			continue
-		}
-		c.Geometry[k] = layers[first]
-		for i, of := range c.Kinds {
-			if of == k && (layers[i].HeadDim != layers[first].HeadDim || layers[i].KVHeads != layers[first].KVHeads) {
-				r.Fail(strconv.Itoa(i), "%d heads of %d, but layer %d, which is %s too, has %d of %d",
-					layers[i].KVHeads, layers[i].HeadDim, first, kindNames[k], layers[first].KVHeads, layers[first].HeadDim)
-			}
+		if first[k] = slices.Index(c.Kinds, k); first[k] >= 0 {
+			geometry[k] = of(first[k])
 		}
 	}
+	for i, k := range c.Kinds {
+		if g, want := of(i), geometry[k]; g.HeadDim != want.HeadDim || g.KVHeads != want.KVHeads {
+			r.Fail(strconv.Itoa(i), "%d heads of %d, but layer %d, which is %s too, has %d of %d",
+				g.KVHeads, g.HeadDim, first[k], kindNames[k], want.KVHeads, want.HeadDim)
+			return
+		}
+	}
+	c.Geometry = geometry
 }
 
 // defaultRotary are rope_parameters of a config.json that has none.

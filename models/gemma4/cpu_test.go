@@ -10,12 +10,12 @@ import (
 	"github.com/openinfer-go/openinfer/models/modeltest"
 )
 
-func TestEqualsReferenceOnExactCPU(t *testing.T) {
-	modeltest.Run(t, modeltest.Float32("cpu exact", func(t testing.TB) kernels.Device {
-		d, err := cpu.Open(cpu.Options{Exact: true, Threads: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}), "gemma4")
-}
+var onCPU = modeltest.Float32("cpu exact", func(t testing.TB) kernels.Device {
+	d, err := cpu.Open(cpu.Options{Exact: true, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+})
+
+func TestEqualsReferenceOnExactCPU(t *testing.T) { modeltest.Run(t, onCPU, "gemma4") }

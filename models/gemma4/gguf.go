@@ -64,8 +64,8 @@ func fromGGUF(c *checkpoint.Checkpoint) (Config, error) {
 		LogitCap:    float32(m.PositiveOr("final_logit_softcapping", 0)),
 		Tied:        !c.Has("lm_head"),
 	}
-	widths := m.EachSize("feed_forward_length", cfg.Layers)
 	sliding := m.EachBool("attention.sliding_window_pattern", cfg.Layers)
+	widths := m.EachSize("feed_forward_length", cfg.Layers)
 	kvHeads := m.EachSize("attention.head_count_kv", cfg.Layers)
 	if m.Err() != nil {
 		return cfg, m.Err()
@@ -97,7 +97,10 @@ func fromGGUF(c *checkpoint.Checkpoint) (Config, error) {
 			g.readGlobal(c, m, first)
 		}
 	}
-	return cfg, m.Err()
+	if m.Err() != nil {
+		return cfg, m.Err()
+	}
+	return cfg, cfg.check()
 }
 
 // readHeads reads how wide heads are, from keys that end in suffix.

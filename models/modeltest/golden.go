@@ -97,6 +97,8 @@ func Checkpoints(architecture string) []Checkpoint {
 	case "phi3":
 		folder("models/phi3", "models/phi3_mini_longrope", "quant/phi3_ct_g128_sym", "quant/phi3_mini_ct_g32_asym")
 		own("phi3_window")
+	case "gemma3":
+		own("gemma3")
 	case "gemma4":
 		folder("models/gemma4", "models/gemma4_multimodal", "quant/gemma4_ct_g128_sym", "quant/gemma4_ct_g32_asym")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/gemma3"
 	"github.com/openinfer-go/openinfer/models/gemma4"
 	"github.com/openinfer-go/openinfer/models/llama"
 	"github.com/openinfer-go/openinfer/models/phi3"
@@ -18,7 +19,7 @@ import (
 
 // Architectures are all that there are.
 func Architectures() []models.Architecture {
-	return append(slices.Clone(llama.Architectures), qwen3.Architecture, qwen3_5.Architecture, phi3.Architecture, gemma4.Architecture)
+	return append(slices.Clone(llama.Architectures), qwen3.Architecture, qwen3_5.Architecture, phi3.Architecture, gemma3.Architecture, gemma4.Architecture)
 }
 
 // Find returns the architecture of a checkpoint. One that is not in the list is an error that

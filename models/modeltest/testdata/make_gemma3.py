@@ -1,6 +1,6 @@
-"""Makes tiny/: a small random Gemma 3 text model and what transformers says of it.
+"""Makes gemma3/: a small random Gemma 3 text model and what transformers says of it.
 
-    python3 make_golden.py
+    python3 make_gemma3.py
 
 Weights are random, from a seed. config.json is written by hand in the layout of the published
 checkpoints (sliding_window_pattern, rope_local_base_freq, rope_scaling), logits are those of
@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 import transformers
 
-OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tiny")
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gemma3")
 CONFIG = {
     "architectures": ["Gemma3ForCausalLM"],
     "model_type": "gemma3_text",
