@@ -11,7 +11,7 @@ STATICCHECK := $(CACHE)/bin/staticcheck
 STATICCHECK_VERSION := v0.8.2
 export OPENINFER_CACHE := $(CACHE)
 
-.PHONY: help build serve test quick lint deps bench-cpu soak clean
+.PHONY: help build serve test quick lint deps golden bench-cpu soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -39,6 +39,10 @@ deps: $(STATICCHECK) ## fetch what tests need into .cache
 
 $(STATICCHECK):
 	GOBIN=$(CACHE)/bin go install honnef.co/go/tools/cmd/staticcheck@$(STATICCHECK_VERSION)
+
+golden: ## one table: how far every stored result of the reference library is from ours
+	@out=$$(OPENINFER_GOLDEN=1 go test -count=1 -run TestTable -v ./models/registry); status=$$?; \
+	echo "$$out" | grep -v '^ *\(=== RUN\|--- PASS\)'; exit $$status
 
 bench-cpu: build ## side by side with llama.cpp on this machine; writes docs/bench-cpu.md
 	sh scripts/bench-cpu.sh

@@ -5,6 +5,7 @@ import (
 	"encoding/json/jsontext"
 	"net/http"
 
+	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -32,6 +33,7 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 			o.fail("top_logprobs", "needs logprobs to be true")
 		}
 	}
+	showReasoning := o.bool("include_reasoning", true)
 	conversation := readChatPrompt(o)
 	if err := o.failure(); err != nil {
 		return err
@@ -40,13 +42,15 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 		return err
 	}
 	conversation.MaxTokens = g.countedTokens()
-	_, ids, err := h.gen.RenderChat(g.model.Name, conversation)
+	rendered, err := h.gen.RenderChat(g.model.Name, conversation)
 	if err != nil {
 		return g.tooLong(err, "messages")
 	}
-	if err := g.setPrompts([]prompt{{ids: ids}}, 0, "messages"); err != nil {
+	if err := g.setPrompts([]prompt{{ids: rendered.IDs}}, 0, "messages"); err != nil {
 		return err
 	}
+	g.reasoning, g.inReasoning, g.continued = g.model.Reasoning, rendered.InReasoning, conversation.ContinueFinal
+	g.hideReasoning = !showReasoning
 	g.finishParams(w)
 	release() // an answer may take long, and needs no body
 	return g.serve(w, r)
@@ -104,9 +108,10 @@ type (
 		TokenIDs     []int32       `json:"token_ids,omitzero"`
 	}
 	chatMessage struct {
-		Role    string  `json:"role"`
-		Content string  `json:"content"`
-		Refusal *string `json:"refusal"`
+		Role      string  `json:"role"`
+		Content   string  `json:"content"`
+		Reasoning *string `json:"reasoning_content"`
+		Refusal   *string `json:"refusal"`
 	}
 	chatChunk struct {
 		head
@@ -123,8 +128,9 @@ type (
 		TokenIDs     []int32       `json:"token_ids,omitzero"`
 	}
 	delta struct {
-		Role    string  `json:"role,omitzero"`
-		Content *string `json:"content,omitzero"`
+		Role      string  `json:"role,omitzero"`
+		Content   *string `json:"content,omitzero"`
+		Reasoning *string `json:"reasoning_content,omitzero"`
 	}
 )
 
@@ -156,6 +162,9 @@ func (chatShape) whole(g *generation) any {
 			Index: c.index, Message: chatMessage{Role: "assistant", Content: c.text.String()},
 			FinishReason: finishReason(c, true), StopReason: c.stopReason, TokenIDs: g.tokenIDs(c.tokens),
 		}
+		if r := c.reasoning.String(); r != "" {
+			choice.Message.Reasoning = &r
+		}
 		if g.logprobs != nil {
 			choice.Logprobs = g.spell.chat(c.tokens, *g.logprobs)
 		}
@@ -164,26 +173,36 @@ func (chatShape) whole(g *generation) any {
 	return out
 }
 
-func (s chatShape) chunks(g *generation, c *choice, text string, tokens []engine.Token, end bool) []any {
+// chunks holds reasoning and content apart: a chunk has one of the two. All tokens go with the first.
+func (s chatShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
 	var out []any
 	if !c.begun && !end {
 		first := s.chunk(g, chatDelta{Index: c.index, Delta: delta{Role: "assistant", Content: new(string)}})
 		first.PromptTokenIDs = g.promptIDs(c.prompt)
 		out = append(out, first)
 	}
-	d := chatDelta{Index: c.index}
-	switch {
-	case end:
-		d.FinishReason, d.StopReason = finishReason(c, true), c.stopReason
-	case text == "" && (len(tokens) == 0 || g.logprobs == nil && !g.returnIDs):
-		return out
-	default:
-		d.Delta.Content, d.TokenIDs = &text, g.tokenIDs(tokens)
-		if g.logprobs != nil {
+	if end {
+		return append(out, s.chunk(g, chatDelta{Index: c.index, FinishReason: finishReason(c, true), StopReason: c.stopReason}))
+	}
+	if g.logprobs == nil && !g.returnIDs {
+		tokens = nil
+	}
+	if len(parts) == 0 && len(tokens) > 0 {
+		parts = []reasoning.Part{{Reasoning: c.answer.Reasoning() && !g.hideReasoning}}
+	}
+	for _, p := range parts {
+		d := chatDelta{Index: c.index, TokenIDs: g.tokenIDs(tokens)}
+		if p.Reasoning {
+			d.Delta.Reasoning = &p.Text
+		} else {
+			d.Delta.Content = &p.Text
+		}
+		if len(tokens) > 0 && g.logprobs != nil {
 			d.Logprobs = g.spell.chat(tokens, *g.logprobs)
 		}
+		out, tokens = append(out, s.chunk(g, d)), nil
 	}
-	return append(out, s.chunk(g, d))
+	return out
 }
 
 func (chatShape) chunk(g *generation, d chatDelta) *chatChunk {

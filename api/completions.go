@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -160,8 +161,12 @@ func (s completionShape) whole(g *generation) any {
 	return out
 }
 
-func (s completionShape) chunks(g *generation, c *choice, text string, tokens []engine.Token, end bool) []any {
+func (s completionShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
 	choice := completionChoice{Index: c.index}
+	text := ""
+	for _, p := range parts {
+		text += p.Text
+	}
 	switch {
 	case end:
 		choice.FinishReason, choice.StopReason = finishReason(c, true), c.stopReason

@@ -39,6 +39,10 @@
 //	                       (or what the context has room for), the rest of the context for chat
 //	echo                   completions: the prompt before the answer, with logprobs also of its tokens
 //	reasoning_effort       handed to the chat template, as if in chat_template_kwargs
+//	chat_template_kwargs   variables of the chat template; enable_thinking and thinking are booleans,
+//	                       fields of the request itself are refused
+//	include_reasoning      false leaves reasoning out of the answer
+//	messages               orders that a template refuses: package models/chat has the rule
 //	cache_salt             parts prefix caches; with API keys, only within one key
 //	stream_options         only with stream; continuous_usage_stats only with include_usage
 //
@@ -48,8 +52,13 @@
 //
 // A stream sends its headers once the request is admitted and a comment line when nothing else was
 // sent for a while. With n above 1 or several prompts, the choice of prompt p and sequence s has
-// index p*n+s. Reasoning is left in the text: what a model writes is one string for each choice, and
-// chatShape, where it becomes a message or a delta, is the place for a parser to part it.
+// index p*n+s.
+//
+// Chat parts reasoning from content (package reasoning): message.reasoning_content, null when there
+// is none, and delta.reasoning_content, never in one delta with content. It is the name that DeepSeek
+// gave the field and most clients read; vLLM's newer name for it, reasoning, is understood in earlier
+// turns and not sent. White space around reasoning is dropped. Log probabilities and token ids are of
+// all tokens, reasoning and marks included. Completions are text as the model writes it.
 //
 // Log probabilities are floored at -9999. In the legacy lists of completions a token that is part
 // of a character is written bytes:\xNN, and text_offset counts characters (code points).

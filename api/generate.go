@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -40,10 +42,12 @@ type choice struct {
 	index  int
 	prompt *prompt
 
-	begun  bool // something of it was sent
-	text   strings.Builder
-	tokens []engine.Token
-	cursor textCursor
+	begun     bool // something of it was sent
+	answer    *reasoning.Answer
+	text      strings.Builder
+	reasoning strings.Builder
+	tokens    []engine.Token
+	cursor    textCursor
 
 	finish     engine.FinishReason
 	stopReason any
@@ -65,7 +69,11 @@ type generation struct {
 
 	prompts []prompt
 	choices []choice
-	echo    bool
+	// Chat parts answers into reasoning and content: by reasoning, whose zero value does not.
+	reasoning              engine.Reasoning
+	inReasoning, continued bool // where the prompt ends
+	hideReasoning          bool
+	echo                   bool
 	// promptOnly drops what is generated: the engine always makes a token, the client wants none.
 	promptOnly bool
 	maxNew     []int // by prompt
@@ -77,7 +85,7 @@ type shape interface {
 	whole(g *generation) any
 	// chunks are the events for something new of a choice: text and tokens that were added to
 	// it, or its end.
-	chunks(g *generation, c *choice, text string, tokens []engine.Token, end bool) []any
+	chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any
 	// usage is the last chunk of a stream that was asked for usage.
 	usage(g *generation) any
 }
@@ -135,7 +143,7 @@ func (g *generation) request(i int) engine.Request {
 		ID: g.id, Model: g.model.Name, Prompt: g.prompts[i].ids, N: g.n,
 		Sampling: g.sampling, MaxTokens: g.maxNew[i], MinTokens: g.minTokens,
 		Stop: g.stop, IncludeStop: g.includeStop, StopTokenIDs: g.stopTokenIDs,
-		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial,
+		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.Marks,
 		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt,
 	}
 	if len(g.prompts) > 1 {
@@ -154,7 +162,9 @@ func (g *generation) request(i int) engine.Request {
 func (g *generation) serve(w *reply, r *http.Request) error {
 	g.choices = make([]choice, len(g.prompts)*g.n)
 	for i := range g.choices {
-		g.choices[i] = choice{index: i, prompt: &g.prompts[i/g.n]}
+		g.choices[i] = choice{
+			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
+		}
 	}
 	w.id, w.model = g.id, g.model.Name
 	defer func() { g.report(w) }()
@@ -262,14 +272,14 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 
 // emit writes the chunks of one update.
 func (g *generation) emit(out *sse, u update) error {
-	c := g.add(u)
+	c, parts := g.add(u)
 	var all []any
-	if u.Text != "" || len(u.Tokens) > 0 && (g.logprobs != nil || g.returnIDs) || !c.begun {
-		all = g.shape.chunks(g, c, u.Text, u.Tokens, false)
+	if len(parts) > 0 || len(u.Tokens) > 0 && (g.logprobs != nil || g.returnIDs) || !c.begun {
+		all = g.shape.chunks(g, c, parts, u.Tokens, false)
 		c.begun = true
 	}
 	if u.Finish != engine.FinishNone {
-		all = append(all, g.shape.chunks(g, c, "", nil, true)...)
+		all = append(all, g.shape.chunks(g, c, nil, nil, true)...)
 	}
 	for _, chunk := range all {
 		if err := out.event(chunk); err != nil {
@@ -320,12 +330,22 @@ func (g *generation) echoed() <-chan update {
 	return out
 }
 
-// add takes an update into its choice and the metrics. A stream keeps no text.
-func (g *generation) add(u update) *choice {
+// add takes an update into its choice and the metrics, and returns what it adds to the text. A
+// stream keeps no text.
+func (g *generation) add(u update) (*choice, []reasoning.Part) {
 	c := &g.choices[u.prompt*g.n+u.Index]
-	u.Text = strings.ToValidUTF8(u.Text, "\ufffd")
+	parts := c.answer.Add(u.Event)
+	if g.hideReasoning {
+		parts = slices.DeleteFunc(parts, func(p reasoning.Part) bool { return p.Reasoning })
+	}
 	if !g.stream {
-		c.text.WriteString(u.Text)
+		for _, p := range parts {
+			if p.Reasoning {
+				c.reasoning.WriteString(p.Text)
+			} else {
+				c.text.WriteString(p.Text)
+			}
+		}
 		if g.returnIDs || g.logprobs != nil {
 			c.tokens = append(c.tokens, u.Tokens...)
 		}
@@ -335,7 +355,7 @@ func (g *generation) add(u update) *choice {
 		c.finish, c.stopReason = u.Finish, u.StopReason
 	}
 	g.h.metrics.observe(g, c, u)
-	return c
+	return c, parts
 }
 
 // failure is why an update ends the whole request, nil if it does not.
@@ -370,17 +390,21 @@ func (g *generation) unfinished(ctx context.Context) error {
 
 // usage sums over prompts and choices; a prompt counts once however many answers it has.
 func (g *generation) usage() *usage {
-	u := &usage{}
+	u, reasoned := &usage{}, 0
 	for i := range g.prompts {
 		u.Prompt += len(g.prompts[i].ids)
 		cached := 0
 		for _, c := range g.choices[i*g.n : (i+1)*g.n] {
 			u.Completion += c.usage.Completion
 			cached = max(cached, c.usage.Cached)
+			reasoned += c.answer.Tokens()
 		}
 		u.Details.Cached += cached
 	}
 	u.Total = u.Prompt + u.Completion
+	if g.reasoning.Parser != "" {
+		u.CompletionDetails = &completionDetails{reasoned}
+	}
 	return u
 }
 
@@ -398,10 +422,17 @@ type usage struct {
 	Total      int          `json:"total_tokens"`
 	Completion int          `json:"completion_tokens"`
 	Details    usageDetails `json:"prompt_tokens_details"`
+	// CompletionDetails are there for models that reason.
+	CompletionDetails *completionDetails `json:"completion_tokens_details,omitzero"`
 }
 
 type usageDetails struct {
 	Cached int `json:"cached_tokens"`
+}
+
+// completionDetails counts the tokens of reasoning with those of the marks around it.
+type completionDetails struct {
+	Reasoning int `json:"reasoning_tokens"`
 }
 
 // report leaves in the log line what became of the request.

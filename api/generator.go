@@ -13,7 +13,7 @@ type Generator interface {
 	Models() []engine.ModelInfo
 	Tokenize(model, text string, addSpecial bool) ([]int32, error)
 	TokenizeAtMost(model, text string, addSpecial bool, tokens int) ([]int32, error)
-	RenderChat(model string, p engine.ChatPrompt) (text string, ids []int32, err error)
+	RenderChat(model string, p engine.ChatPrompt) (engine.RenderedChat, error)
 	Detokenize(model string, ids []int32) (string, error)
 	TokenText(model string, id int32) (string, []byte, error)
 	Admit(model string, n int) error

@@ -52,7 +52,11 @@ func checkMessage(m *object) {
 	}
 	m.string("name")
 	m.string("tool_call_id")
-	m.string("reasoning_content")
+	reasons := false
+	for _, name := range []string{"reasoning_content", "reasoning", "thinking"} {
+		m.string(name)
+		reasons = reasons || m.has(name)
+	}
 	m.string("refusal")
 	if role == "assistant" && m.has("audio") {
 		m.fail("audio", "only text is supported")
@@ -72,7 +76,7 @@ func checkMessage(m *object) {
 		calls++
 		checkFunction(m, f)
 	}
-	checkContent(m, role == "assistant" && calls > 0)
+	checkContent(m, role == "assistant" && (calls > 0 || reasons))
 }
 
 func checkToolCall(m *object, name string, raw jsontext.Value) {
@@ -114,8 +118,8 @@ func checkFunction(parent, f *object) {
 	}
 }
 
-// checkContent wants a string or an array of text parts; only a message that calls tools may
-// have none.
+// checkContent wants a string or an array of text parts; only an assistant's message that calls
+// tools or reasons may have none.
 func checkContent(m *object, optional bool) {
 	content := m.take("content", "a string or an array of parts", '"', '[')
 	if content == nil {

@@ -128,6 +128,7 @@ var (
 	descCached      = modelDesc("openinfer_cached_prompt_tokens_total", "Prompt tokens not computed, as the prefix cache had them.")
 	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused since queues were full.")
 	descModelBlocks = modelDesc("openinfer_kv_blocks", "KV blocks: live (sequences hold them) or cached (kept for reuse).", "state")
+	descStates      = modelDesc("openinfer_recurrent_states", "Recurrent states: live (of sequences) or cached (snapshots kept for reuse).", "state")
 	descSteps       = modelDesc("openinfer_steps_total", "Steps of the model.")
 	descStepSeconds = modelDesc("openinfer_step_seconds_total", "Time in steps of the model.")
 	descReady       = modelDesc("openinfer_model_ready", "1 once the model is loaded.")
@@ -168,6 +169,8 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 		counter(descRefused, m.Refused, n)
 		gauge(descModelBlocks, float64(m.LiveBlocks), n, "live")
 		gauge(descModelBlocks, float64(m.CachedBlocks), n, "cached")
+		gauge(descStates, float64(m.LiveStates), n, "live")
+		gauge(descStates, float64(m.CachedStates), n, "cached")
 		counter(descSteps, m.Steps, n)
 		out <- prometheus.MustNewConstMetric(descStepSeconds, prometheus.CounterValue, m.StepSeconds, n)
 	}

@@ -234,7 +234,7 @@ var (
 		{"verbosity", literal(`"medium"`), unknown}, {"documents", empty, unknown},
 		{"chat_template", nil, "the model's own template is used"},
 		{"echo", literal("false"), "is not supported for chat"}, {"suffix", empty, "is not supported for chat"},
-		{"include_reasoning", literal("true"), unknown}, {"thinking_token_budget", nil, unknown},
+		{"thinking_token_budget", nil, unknown},
 		{"mm_processor_kwargs", empty, "only text is supported"}, {"media_io_kwargs", empty, "only text is supported"},
 	}
 	completionRefusals = []refusal{

@@ -24,9 +24,11 @@ func (h *Handler) tokenize(w *reply, r *http.Request) error {
 		if err := o.failure(); err != nil {
 			return err
 		}
-		if _, ids, err = h.gen.RenderChat(m.Name, conversation); err != nil {
+		rendered, err := h.gen.RenderChat(m.Name, conversation)
+		if err != nil {
 			return err
 		}
+		ids = rendered.IDs
 	} else {
 		prompt := o.string("prompt")
 		if !o.has("prompt") {

@@ -34,7 +34,7 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	}
 	m.odd = c.Warnings()
 	shape := m.impl.Shape()
-	m.maxPosition, m.padded = shape.MaxPosition, shape.Vocab
+	m.maxPosition, m.padded, m.regimes = shape.MaxPosition, shape.Vocab, shape.Regimes
 	m.vocab = min(shape.Vocab, tok.Size())
 	m.ends = endTokens(c, tok, m.vocab)
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
@@ -47,6 +47,8 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 				m.marks[id] = true
 			}
 		}
+		source, _ := c.ChatTemplate()
+		m.info.Reasoning = findReasoning(m.spec.ReasoningParser, source, tok.ID)
 	}
 	return nil
 }

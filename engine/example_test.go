@@ -20,14 +20,14 @@ func Example() {
 	}
 	defer e.Close()
 
-	_, ids, err := e.RenderChat("demo-tales", engine.ChatPrompt{
+	prompt, err := e.RenderChat("demo-tales", engine.ChatPrompt{
 		Messages:            []byte(`[{"role": "user", "content": "Tell me a story about a fox and a king"}]`),
 		AddGenerationPrompt: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	events, err := e.Generate(ctx, engine.Request{Model: "demo-tales", Prompt: ids, MaxTokens: 24})
+	events, err := e.Generate(ctx, engine.Request{Model: "demo-tales", Prompt: prompt.IDs, MaxTokens: 24})
 	if err != nil {
 		log.Fatal(err)
 	}

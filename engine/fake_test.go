@@ -22,10 +22,14 @@ import (
 // answer should be follows from the tokens alone.
 //
 // With a window it has a second cache group whose layers see that many tokens, and the tokens in the
-// window count once more.
+// window count once more. With a recurrent group it keeps the hash as its state, too, and a state
+// that is not the tokens' own spoils the answer. With a limit, longer sequences are under another
+// regime: what the cache has of a token and the hash depend on it.
 type fakeModel struct {
-	seed   uint64
-	window int
+	seed      uint64
+	window    int
+	recurrent bool
+	limit     int
 	// nan are hashes at which the logits are not numbers.
 	nan map[uint64]bool
 }
@@ -37,8 +41,9 @@ const (
 	fakeSpecial = 257
 )
 
-func fakeHash(seed uint64, tokens []int32) uint64 {
-	h := mix(seed + 1)
+func fakeHash(seed uint64, tokens []int32) uint64 { return fakeFold(mix(seed+1), tokens) }
+
+func fakeFold(h uint64, tokens []int32) uint64 {
 	for pos, id := range tokens {
 		h = fold(h, id, pos)
 	}
@@ -78,7 +83,11 @@ func fakeAnswer(seed uint64, prompt []int32, n int, ignoreEnd bool) []int32 {
 }
 
 func (m *fakeModel) Shape() models.Shape {
-	return models.Shape{Architecture: "fake", Vocab: fakePadded, MaxPosition: 4096, Layers: 1, Hidden: 4, WeightBytes: 1000}
+	s := models.Shape{Architecture: "fake", Vocab: fakePadded, MaxPosition: 4096, Layers: 1, Hidden: 4, WeightBytes: 1000}
+	if m.limit > 0 {
+		s.Regimes = []int{m.limit}
+	}
+	return s
 }
 
 func (m *fakeModel) Groups() []models.CacheGroup {
@@ -86,7 +95,41 @@ func (m *fakeModel) Groups() []models.CacheGroup {
 	if m.window > 0 {
 		groups = append(groups, models.CacheGroup{Kind: models.SlidingWindow, Layers: 1, Heads: 2, KDim: 64, VDim: 64, Window: m.window})
 	}
+	if m.recurrent {
+		// Three layers of four units on pages of 256 KiB: a state of two pages.
+		groups = append([]models.CacheGroup{{
+			Kind: models.Recurrent, Layers: 3, Heads: 3, KDim: 128, VDim: 64, ConvChannels: 100, ConvColumns: 3,
+		}}, groups...)
+	}
 	return groups
+}
+
+// states folds the step's tokens into the recurrent states and returns what these are after each.
+func (m *fakeModel) states(g *models.GroupBatch, b *models.Batch, seeds []uint64) []uint64 {
+	after := make([]uint64, len(b.TokenIDs.Host))
+	starts, n := g.Runs.Starts.Host, g.State.StatePages()
+	for r := range len(starts) - 1 {
+		in, out := g.Runs.In.Host[r*n:(r+1)*n], g.Runs.Out.Host[r*n:(r+1)*n]
+		for layer := range g.State.Layers {
+			for unit := range g.State.LayerUnits() {
+				at := func(pages []int32) []byte { return g.Pages.Host[g.State.Offset(pages, layer, unit):][:8] }
+				h := seeds[starts[r]]
+				if in[0] != 0 {
+					h = binary.LittleEndian.Uint64(at(in))
+				}
+				for t := starts[r]; t < starts[r+1]; t++ {
+					h = fold(h, b.TokenIDs.Host[t], int(b.Positions.Host[t]))
+					if after[t] == 0 {
+						after[t] = h
+					} else if after[t] != h {
+						after[t] = mix(h) // the parts of a state disagree
+					}
+				}
+				binary.LittleEndian.PutUint64(at(out), h)
+			}
+		}
+	}
+	return after
 }
 
 func (m *fakeModel) ScratchBytes(t, s int) int64 {
@@ -97,22 +140,41 @@ func (m *fakeModel) ScratchBytes(t, s int) int64 {
 
 func (m *fakeModel) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffer) kernels.Tensor {
 	hidden := kernels.NewCarver(scratch).Tensor(kernels.F32, len(b.TokenIDs.Host), 4)
-	for g := range b.Groups {
+	seeds := make([]uint64, len(b.TokenIDs.Host)) // by token
+	for s := range b.Ragged.Contexts.Host {
+		for t := b.Ragged.Starts.Host[s]; t < b.Ragged.Starts.Host[s+1]; t++ {
+			seeds[t] = m.seed + 1
+			if m.limit > 0 {
+				seeds[t] += uint64(b.Regimes[s]) << 32
+			}
+			seeds[t] = mix(seeds[t])
+		}
+	}
+	first := 0 // of the groups that keep tokens
+	var states []uint64
+	if m.recurrent {
+		states = m.states(&b.Groups[0], b, seeds)
+		first = 1
+	}
+	for g := first; g < len(b.Groups); g++ {
 		for t, slot := range b.Groups[g].Slots.Host {
 			at := fakeSlot(&b.Groups[g], int(slot))
 			binary.LittleEndian.PutUint32(at, uint32(b.TokenIDs.Host[t]))
-			binary.LittleEndian.PutUint32(at[4:], uint32(b.Positions.Host[t]))
+			binary.LittleEndian.PutUint32(at[4:], uint32(b.Positions.Host[t])^uint32(seeds[t]))
 		}
 	}
 	for s, context := range b.Ragged.Contexts.Host {
 		from, to := int(b.Ragged.Starts.Host[s]), int(b.Ragged.Starts.Host[s+1])
 		read := func(h uint64, g, pos int) uint64 {
-			group := &b.Groups[g]
+			group := &b.Groups[first+g]
 			block := group.Tables.Host[s*group.Stride+pos/group.Layout.BlockTokens]
 			at := fakeSlot(group, int(block)*group.Layout.BlockTokens+pos%group.Layout.BlockTokens)
-			return fold(h, int32(binary.LittleEndian.Uint32(at)), int(binary.LittleEndian.Uint32(at[4:])))
+			return fold(h, int32(binary.LittleEndian.Uint32(at)), int(int32(binary.LittleEndian.Uint32(at[4:])^uint32(seeds[from]))))
 		}
-		h := mix(m.seed + 1)
+		if from == to {
+			continue
+		}
+		h := seeds[from]
 		for pos := range int(context) {
 			h = read(h, 0, pos)
 			t := from + pos - (int(context) - (to - from))
@@ -120,6 +182,9 @@ func (m *fakeModel) Forward(d kernels.Device, b *models.Batch, scratch kernels.B
 				continue
 			}
 			seen := h
+			if m.recurrent {
+				seen ^= states[t] ^ h // which cancels
+			}
 			for p := max(0, pos+1-m.window); m.window > 0 && p <= pos; p++ {
 				seen = read(seen, 1, p)
 			}
@@ -224,7 +289,7 @@ func fakeOptions() Options {
 		wrap: func(d kernels.Device) kernels.Device { return &fakeDevice{d, nil} },
 	}
 	for _, name := range fakeNames {
-		o.Models = append(o.Models, ModelSpec{Name: name, Path: "fake"})
+		o.Models = append(o.Models, ModelSpec{Name: name, Path: "."})
 	}
 	o.loadModel = func(_ kernels.Device, m *model) error {
 		m.impl, m.tok = &fakeModel{seed: uint64(m.index + 1)}, fakeTokens{}
@@ -310,7 +375,7 @@ func idle(t *testing.T, e *Engine) {
 	for {
 		live, open := 0, 0
 		for _, m := range e.Stats().Models {
-			live += m.LiveBlocks
+			live += m.LiveBlocks + m.LiveStates
 			open += m.Running + m.Waiting
 		}
 		if live == 0 && open == 0 {

@@ -131,6 +131,11 @@ func (r *Request) validate(m *model) error {
 			return err
 		}
 	}
+	for _, t := range r.Marks {
+		if err := id("marks", t); err != nil {
+			return err
+		}
+	}
 	if r.MinTokens > 0 && len(r.banned(m)) == m.info.Vocab {
 		return invalid("stop_token_ids", "every token would end the answer, and min_tokens of %d lets none of them", r.MinTokens)
 	}

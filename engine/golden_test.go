@@ -119,10 +119,10 @@ func checkGolden(t *testing.T, e *engine.Engine, model string, p goldenPrompt) {
 	var ids []int32
 	var err error
 	if bytes.HasPrefix(p.Messages, []byte("[")) {
-		var text string
-		text, ids, err = e.RenderChat(model, engine.ChatPrompt{Messages: p.Messages, AddGenerationPrompt: true})
-		if text != p.Text {
-			t.Errorf("%s %s: rendered %q, want %q", model, p.Name, text, p.Text)
+		var rendered engine.RenderedChat
+		rendered, err = e.RenderChat(model, engine.ChatPrompt{Messages: p.Messages, AddGenerationPrompt: true})
+		if ids = rendered.IDs; rendered.Text != p.Text {
+			t.Errorf("%s %s: rendered %q, want %q", model, p.Name, rendered.Text, p.Text)
 		}
 	} else {
 		ids, err = e.Tokenize(model, p.Text, true)
@@ -155,12 +155,12 @@ func streams(t testing.TB, e *engine.Engine, models []string) []engine.Request {
 		model := models[i%len(models)]
 		content := contents[(i/len(models))%len(contents)]
 		messages, _ := json.Marshal([]map[string]string{{"role": "user", "content": content}})
-		_, ids, err := e.RenderChat(model, engine.ChatPrompt{Messages: messages, AddGenerationPrompt: true})
+		prompt, err := e.RenderChat(model, engine.ChatPrompt{Messages: messages, AddGenerationPrompt: true})
 		if err != nil {
 			t.Fatalf("%s: %v", model, err)
 		}
 		seed := int64(i)
-		r := engine.Request{Model: model, Prompt: ids, MaxTokens: 24 + i}
+		r := engine.Request{Model: model, Prompt: prompt.IDs, MaxTokens: 24 + i}
 		if i%3 == 0 {
 			r.Sampling = engine.SamplingParams{Temperature: 0.9, TopP: 0.95, TopK: 40, RepetitionPenalty: 1.1, Seed: &seed}
 		}
@@ -283,9 +283,9 @@ func TestSmolLM2AgreesWithTheReference(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, c := range golden.Cases {
 		if bytes.HasPrefix(c.Messages, []byte("[")) {
-			text, ids, err := e.RenderChat("smol", engine.ChatPrompt{Messages: c.Messages, AddGenerationPrompt: true})
-			if err != nil || text != c.Prompt || !slices.Equal(ids, c.IDs) {
-				t.Errorf("case %d: %q %v (%v), want %q %v", i, text, ids, err, c.Prompt, c.IDs)
+			p, err := e.RenderChat("smol", engine.ChatPrompt{Messages: c.Messages, AddGenerationPrompt: true})
+			if err != nil || p.Text != c.Prompt || !slices.Equal(p.IDs, c.IDs) {
+				t.Errorf("case %d: %q %v (%v), want %q %v", i, p.Text, p.IDs, err, c.Prompt, c.IDs)
 			}
 		} else if ids, err := e.Tokenize("smol", c.Prompt, false); err != nil || !slices.Equal(ids, c.IDs) {
 			t.Errorf("case %d: %v (%v), want %v", i, ids, err, c.IDs)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/internal/hostmem"
 	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/hub"
 	"github.com/openinfer-go/openinfer/models/registry"
 )
 
@@ -27,11 +28,15 @@ type Description struct {
 	HasChat      bool
 }
 
-// Describe opens the checkpoint of a model (path "": the embedded one of that name).
-func Describe(name, path string) (Description, error) {
-	c, err := openCheckpoint(ModelSpec{Name: name, Path: path})
+// Describe opens the checkpoint of a model, of which only Name and Path count.
+func Describe(m ModelSpec) (Description, error) {
+	path, err := m.locate()
 	if err != nil {
-		return Description{}, fmt.Errorf("model %s: %w", name, err)
+		return Description{}, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	c, err := openCheckpoint(ModelSpec{Name: m.Name, Path: path})
+	if err != nil {
+		return Description{}, fmt.Errorf("model %s: %w", m.Name, err)
 	}
 	defer c.Close()
 	s := c.Summary()
@@ -88,6 +93,12 @@ func Inspect() string {
 	}
 	line("architectures", "%s", strings.Join(archs, ", "))
 	line("embedded", "%s", strings.Join(demo.Names(), ", "))
+	cached, err := CachedModels()
+	if err != nil {
+		line("hub cache", "%s: %v", hub.DefaultCache(), err)
+	} else {
+		line("hub cache", "%s: %d models (`openinfer models` lists those that can be served)", hub.DefaultCache(), len(cached))
+	}
 	return b.String()
 }
 

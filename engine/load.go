@@ -44,7 +44,7 @@ func (e *Engine) load(ctx context.Context) error {
 			maxPosition: m.maxPosition, maxModelLen: m.spec.MaxModelLen, maxSeqs: m.spec.MaxNumSeqs,
 		}
 	}
-	plan, err := planMemory(d.Info(), ms, scratch, e.options.KVMemory)
+	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens, scratch, e.options.KVMemory)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (e *Engine) load(ctx context.Context) error {
 	a.pages = a.buffer.Slice(align(scratch, 4096), plan.KVBytes)
 	for i, m := range e.models {
 		p := &plan.Models[i]
-		m.layouts = p.layouts
+		m.cut = p.cut
 		m.info.WeightBytes, m.info.KVCacheDType = p.WeightBytes, p.KVCacheDType
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
@@ -109,21 +109,14 @@ func (e *Engine) newScheduler() error {
 	pool := kvcache.NewPool(e.plan.Pages)
 	s := sched.New(pool, sched.Limits{})
 	for _, m := range e.models {
-		c := kvcache.Config{
-			Model: m.name(), BlocksPerPage: m.layouts[0].BlocksPerPage,
-			NoPrefixCache: e.options.PrefixCache != nil && !*e.options.PrefixCache,
-		}
-		for i, g := range m.impl.Groups() {
-			c.Groups = append(c.Groups, kvcache.Group{
-				Kind: kvcache.GroupKind(g.Kind), BlockTokens: m.layouts[i].BlockTokens, Window: g.Window,
-			})
-		}
+		c := m.cut.config(m.name(), e.plan.Models[m.index].Snapshots)
+		c.NoPrefixCache = e.options.PrefixCache != nil && !*e.options.PrefixCache
 		cache, err := pool.NewCache(c)
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
 		}
 		err = s.AddModel(sched.Model{
-			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen,
+			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen, Regimes: m.regimes,
 			MaxBatchTokens: e.options.MaxBatchedTokens,
 			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
 			// admission has bounded the queues already

@@ -174,7 +174,7 @@ func (e *Engine) submit(q *request) {
 	for i, s := range q.seqs {
 		s.sched = &sched.Sequence{
 			Model: q.model.name(), Prompt: q.Prompt, MaxTokens: q.MaxTokens,
-			PromptLogits: s.wantsPrompt(), User: s,
+			PromptLogits: s.wantsPrompt(), Marks: q.model.snapshotMarks(q.Prompt), User: s,
 		}
 		s.sched.Identity.Salt = q.CacheSalt
 		s.usage.Prompt = len(q.Prompt)

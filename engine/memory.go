@@ -2,9 +2,11 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kvcache"
 	"github.com/openinfer-go/openinfer/models"
 )
 
@@ -17,7 +19,9 @@ const (
 	pageStep       = 64 << 10 // page sizes are multiples of this
 	minPages       = 256      // wanted, so that models share the pool finely
 	minCacheTokens = 64       // tokens of context that the pool must hold for each model
-	blockTokens    = 16       // also the grain of the prefix cache
+	blockTokens    = 16       // the fewest in a block; also the grain of the prefix cache
+	snapshotTokens = 4096     // of a long prompt between two snapshots of a recurrent state
+	snapshotShare  = 4        // one in so many pages may hold snapshots that nobody uses
 
 	defaultKVCap     = 4 << 30
 	defaultKVUnknown = 1 << 30
@@ -42,15 +46,18 @@ type ModelPlan struct {
 	Name          string
 	WeightBytes   int64
 	KVCacheDType  string
-	TokenBytes    int64 // of KV cache for one token of context
-	BlockTokens   int
+	TokenBytes    int64 // of KV cache for one token of context, until a window leaves it behind
+	StateBytes    int64 // of recurrent state for one sequence; 0 for most models
+	BlockTokens   int   // of the group with the largest tokens
 	BlockBytes    int64
 	BlocksPerPage int
-	// CacheTokens of context fit if this model has the whole pool.
+	// Snapshots is how many recurrent states may be kept for prefix reuse alone.
+	Snapshots int
+	// CacheTokens is the longest sequence that fits if it has the whole pool.
 	CacheTokens int
 	MaxModelLen int
 
-	layouts []kernels.CacheLayout // one a cache group
+	cut cut
 }
 
 // planModel is what the plan needs to know of a loaded model.
@@ -64,22 +71,20 @@ type planModel struct {
 	maxSeqs     int
 }
 
-// planMemory decides page size, number of pages and each model's blocks. kvBytes 0 means: a share
-// of what is free. It refuses with numbers when that is too little.
-func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) (MemoryPlan, error) {
+// planMemory decides page size, number of pages and each model's blocks, for steps of up to
+// batchTokens. kvBytes 0 means: a share of what is free. It refuses with numbers when that is too
+// little.
+func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes, kvBytes int64) (MemoryPlan, error) {
 	p := MemoryPlan{Device: info.Description, FreeBytes: info.MemoryBytes, ScratchBytes: scratchBytes}
 	var useful float64 // all that sequences could use: more than a number of bytes can be, at times
 	var need int64     // the least that serves every model
-	blocks := make([]int64, len(ms))
+	cuts := make([]cut, len(ms))
 	for i, m := range ms {
 		p.WeightBytes += m.weightBytes
-		for _, g := range m.groups {
-			blocks[i] = max(blocks[i], align(groupLayout(g, m.dtype).TokenBytes()*blockTokens, 64))
-		}
-		context := m.context()
-		perSeq := int64(len(m.groups)) * blocks[i]
-		useful += float64(m.maxSeqs) * float64(ceilDiv(int64(context), blockTokens)*perSeq)
-		need = max(need, ceilDiv(int64(min(context, minCacheTokens)), blockTokens)*perSeq)
+		c := cutCache(m.groups, m.dtype)
+		cuts[i] = c
+		useful += float64(m.maxSeqs) * float64(c.blocksFor(m.context(), batchTokens)*c.blockBytes+c.stateBytes()*heldStates)
+		need = max(need, c.blocksFor(min(m.context(), minCacheTokens), batchTokens)*c.blockBytes+c.stateBytes())
 	}
 	if p.FreeBytes == 0 { // the system does not say: believe what was asked for
 		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, int64(min(useful, defaultKVUnknown)))*2
@@ -91,11 +96,12 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		kvBytes = min(left/defaultKVShare, defaultKVCap)
 		if useful < float64(kvBytes) {
 			// in whole pages, with the padding page: a lone sequence gets its whole context
-			p.PageBytes = pageSize(blocks, int64(useful))
+			p.PageBytes = pageSize(cuts, int64(useful))
 			pages := int64(1)
 			for i, m := range ms {
-				n := int64(m.maxSeqs) * ceilDiv(int64(m.context()), blockTokens) * int64(len(m.groups))
-				pages += ceilDiv(n, p.PageBytes/blocks[i])
+				c := cuts[i].inPages(p.PageBytes)
+				n := int64(m.maxSeqs) * c.blocksFor(m.context(), batchTokens)
+				pages += ceilDiv(n, int64(c.perPage())) + int64(m.maxSeqs)*int64(c.statePages())*heldStates
 			}
 			kvBytes = min(kvBytes, pages*p.PageBytes)
 		}
@@ -108,28 +114,19 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 	}
 
 	if p.PageBytes == 0 {
-		p.PageBytes = pageSize(blocks, kvBytes)
+		p.PageBytes = pageSize(cuts, kvBytes)
 	}
 	p.Pages = int(kvBytes / p.PageBytes)
 	p.KVBytes = int64(p.Pages) * p.PageBytes
 	p.ReserveBytes = left - p.KVBytes
 	for i, m := range ms {
-		mp := ModelPlan{
-			Name: m.name, WeightBytes: m.weightBytes, KVCacheDType: m.dtype.String(),
-			BlockTokens: blockTokens, BlockBytes: blocks[i], BlocksPerPage: int(p.PageBytes / blocks[i]),
+		mp, err := p.planModel(m, cuts[i], batchTokens)
+		if err != nil {
+			return p, err
 		}
-		for _, g := range m.groups {
-			l := groupLayout(g, m.dtype)
-			mp.TokenBytes += l.TokenBytes()
-			l.BlockTokens, l.BlockBytes = blockTokens, blocks[i]
-			l.BlocksPerPage, l.PageBytes = mp.BlocksPerPage, p.PageBytes
-			mp.layouts = append(mp.layouts, l)
-		}
-		mp.CacheTokens = (p.Pages - 1) * mp.BlocksPerPage / len(m.groups) * blockTokens
-		mp.MaxModelLen = min(m.context(), mp.CacheTokens)
 		if m.maxModelLen > 0 && mp.MaxModelLen < m.context() {
 			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
-				m.name, m.context(), bytesText(int64(m.context())*mp.TokenBytes), bytesText(p.KVBytes), mp.CacheTokens)
+				m.name, m.context(), bytesText(cuts[i].blocksFor(m.context(), batchTokens)*cuts[i].blockBytes+mp.StateBytes), bytesText(p.KVBytes), mp.CacheTokens)
 		}
 		if mp.MaxModelLen < min(m.context(), minCacheTokens) {
 			return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need+p.PageBytes, left))
@@ -137,6 +134,32 @@ func planMemory(info kernels.Info, ms []planModel, scratchBytes, kvBytes int64) 
 		p.Models = append(p.Models, mp)
 	}
 	return p, nil
+}
+
+// heldStates is how many recurrent states a running sequence is best served with: its own and its
+// latest snapshot.
+const heldStates = 2
+
+func (p *MemoryPlan) planModel(m planModel, c cut, batchTokens int) (ModelPlan, error) {
+	c = c.inPages(p.PageBytes)
+	mp := ModelPlan{
+		Name: m.name, WeightBytes: m.weightBytes, KVCacheDType: m.dtype.String(),
+		TokenBytes: c.tokenBytes(), StateBytes: c.stateBytes(), BlockTokens: blockTokens,
+		BlockBytes: c.blockBytes, BlocksPerPage: c.perPage(), cut: c,
+	}
+	if n := c.statePages(); n > 0 {
+		mp.Snapshots = p.Pages / snapshotShare / n
+	}
+	if p.Pages < 2 {
+		return mp, nil
+	}
+	cache, err := kvcache.NewPool(p.Pages).NewCache(c.config(m.name, mp.Snapshots))
+	if err != nil {
+		return mp, fmt.Errorf("memory: %w", err)
+	}
+	mp.CacheTokens = cache.MaxTokens(batchTokens, math.MaxInt32/2)
+	mp.MaxModelLen = min(m.context(), mp.CacheTokens)
+	return mp, nil
 }
 
 // context is the longest context that checkpoint and flag allow.
@@ -147,16 +170,15 @@ func (m planModel) context() int {
 	return m.maxPosition
 }
 
-func groupLayout(g models.CacheGroup, t kernels.DType) kernels.CacheLayout {
-	return kernels.CacheLayout{DType: t, Layers: g.Layers, Heads: g.Heads, KDim: g.KDim, VDim: g.VDim}
-}
-
 // pageSize returns the smallest page that loses nearly as little as the best one to the worst
 // served model, while the pool keeps minPages of them if any size allows that.
-func pageSize(blocks []int64, kvBytes int64) int64 {
+func pageSize(cuts []cut, kvBytes int64) int64 {
 	largest := int64(0)
-	for _, b := range blocks {
-		largest = max(largest, b)
+	for _, c := range cuts {
+		largest = max(largest, c.blockBytes)
+		if c.state != nil {
+			largest = max(largest, c.state.UnitBytes())
+		}
 	}
 	low := max(minPageBytes, align(largest, pageStep))
 	if kvBytes < low { // a tiny pool of one page, with no room for roundness
@@ -165,8 +187,12 @@ func pageSize(blocks []int64, kvBytes int64) int64 {
 	high := max(low, min(maxPageBytes, kvBytes/minPages))
 	loss := func(page int64) float64 {
 		worst := 0.0
-		for _, b := range blocks {
-			worst = max(worst, float64(page%b)/float64(page))
+		for _, c := range cuts {
+			worst = max(worst, float64(page%c.blockBytes)/float64(page))
+			if c.state != nil {
+				c = c.inPages(page)
+				worst = max(worst, 1-float64(c.stateBytes())/float64(int64(c.statePages())*page))
+			}
 		}
 		return worst + float64(kvBytes%page)/float64(kvBytes)
 	}

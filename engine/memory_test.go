@@ -23,6 +23,18 @@ var planShapes = []planModel{
 	planned("smollm2", 100<<20, 30, 3, 64, 2048),
 	planned("wide", 800<<20, 16, 8, 64, 131072),
 	planned("phi", 8<<30, 40, 10, 128, 16384),
+	grouped("gemma", 7<<30, 131072,
+		models.CacheGroup{Kind: models.SlidingWindow, Layers: 40, Heads: 8, KDim: 256, VDim: 256, Window: 1024},
+		models.CacheGroup{Layers: 8, Heads: 1, KDim: 512, VDim: 512}),
+	grouped("qwen3.5-9b", 5<<30, 262144,
+		models.CacheGroup{Kind: models.Recurrent, Layers: 24, Heads: 32, KDim: 128, VDim: 128, ConvChannels: 8192, ConvColumns: 3},
+		models.CacheGroup{Layers: 8, Heads: 4, KDim: 256, VDim: 256}),
+}
+
+func grouped(name string, weights int64, context int, groups ...models.CacheGroup) planModel {
+	m := planned(name, weights, 1, 1, 1, context)
+	m.groups = groups
+	return m
 }
 
 func TestMemoryPlanKeepsItsPromises(t *testing.T) {
@@ -44,7 +56,7 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 			kv = int64(1) << (16 + r.IntN(20))
 		}
 		scratch := int64(r.IntN(200 << 20))
-		p, err := planMemory(kernels.Info{MemoryBytes: free}, ms, scratch, kv)
+		p, err := planMemory(kernels.Info{MemoryBytes: free}, ms, 512, scratch, kv)
 		if err != nil {
 			refused++
 			if !strings.Contains(err.Error(), "iB") {
@@ -65,8 +77,18 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 			if m.BlockBytes*int64(m.BlocksPerPage) > p.PageBytes || m.BlocksPerPage < 1 {
 				t.Errorf("%s: %d blocks of %d in a page of %d", m.Name, m.BlocksPerPage, m.BlockBytes, p.PageBytes)
 			}
-			if m.BlockBytes < m.TokenBytes*int64(m.BlockTokens) {
-				t.Errorf("%s: %d tokens of %d bytes in a block of %d", m.Name, m.BlockTokens, m.TokenBytes, m.BlockBytes)
+			for g, l := range m.cut.layouts {
+				if l.Layers > 0 && (l.BlockBytes != m.BlockBytes || l.TokenBytes()*int64(l.BlockTokens) > m.BlockBytes || l.BlockTokens < 16 || l.BlockTokens%16 != 0) {
+					t.Errorf("%s: group %d: %d tokens of %d bytes in a block of %d", m.Name, g, l.BlockTokens, l.TokenBytes(), m.BlockBytes)
+				}
+			}
+			if s := m.cut.state; s != nil {
+				if s.PageBytes != p.PageBytes || s.UnitsPerPage() < 1 {
+					t.Errorf("%s: %+v in pages of %d", m.Name, s, p.PageBytes)
+				}
+				if lost := 1 - float64(s.StateBytes())/float64(int64(s.StatePages())*s.PageBytes); lost > 0.2 && p.KVBytes > 2<<30 {
+					t.Errorf("%s: a state loses %.0f %% of %d pages of %d", m.Name, lost*100, s.StatePages(), p.PageBytes)
+				}
 			}
 			if m.MaxModelLen < minCacheTokens || m.MaxModelLen > ms[i].maxPosition || m.MaxModelLen > m.CacheTokens {
 				t.Errorf("%s: context %d of %d, cache %d", m.Name, m.MaxModelLen, ms[i].maxPosition, m.CacheTokens)
@@ -86,25 +108,25 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 }
 
 func TestMemoryRefusalSaysWhatWouldFit(t *testing.T) {
-	ms := planShapes[4:]
-	_, err := planMemory(kernels.Info{MemoryBytes: 9 << 30}, ms, 100<<20, 2<<30)
+	ms := planShapes[4:5]
+	_, err := planMemory(kernels.Info{MemoryBytes: 9 << 30}, ms, 512, 100<<20, 2<<30)
 	if err == nil || !strings.Contains(err.Error(), "2.00 GiB") || !strings.Contains(err.Error(), "would fit") {
 		t.Errorf("%v", err)
 	}
-	_, err = planMemory(kernels.Info{MemoryBytes: 4 << 30}, ms, 100<<20, 0)
+	_, err = planMemory(kernels.Info{MemoryBytes: 4 << 30}, ms, 512, 100<<20, 0)
 	if err == nil || !strings.Contains(err.Error(), "phi 8.00 GiB") {
 		t.Errorf("%v", err)
 	}
 	long := planShapes[3]
 	long.maxModelLen = 131072
-	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 1<<20, 1<<30)
+	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 512, 1<<20, 1<<30)
 	if err == nil || !strings.Contains(err.Error(), "131072") {
 		t.Errorf("a context that the pool cannot hold: %v", err)
 	}
 }
 
 func TestDefaultCacheLeavesALaptopUsable(t *testing.T) {
-	p, err := planMemory(kernels.Info{MemoryBytes: 8 << 30}, planShapes[:2], 10<<20, 0)
+	p, err := planMemory(kernels.Info{MemoryBytes: 8 << 30}, planShapes[:2], 512, 10<<20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +145,7 @@ func TestDefaultCacheHoldsTheContext(t *testing.T) {
 	for _, m := range planShapes {
 		for _, n := range []int{1, 16, 17, 99, 896, 1000, 0} {
 			m.maxModelLen, m.maxSeqs = n, 1
-			p, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, []planModel{m}, 1<<20, 0)
+			p, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, []planModel{m}, 512, 1<<20, 0)
 			if err != nil {
 				t.Errorf("%s, context %d: %v", m.name, n, err)
 				continue

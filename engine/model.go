@@ -25,8 +25,9 @@ type model struct {
 	ends    []int32        // sorted
 	vocab   int            // ids that exist; rows of the output layer beyond are padding
 	odd     []string       // what the checkpoint says and contradicts
-	layouts []kernels.CacheLayout
-	padded  int // rows of the output layer
+	cut     cut
+	padded  int   // rows of the output layer
+	regimes []int // models.Shape.Regimes
 	// maxPosition is the context that the checkpoint states.
 	maxPosition int
 
@@ -48,6 +49,26 @@ func (m *model) name() string { return m.spec.Name }
 func (m *model) isEnd(id int32) bool {
 	_, found := slices.BinarySearch(m.ends, id)
 	return found
+}
+
+// snapshotMarks are the places of a prompt that other prompts are likely to share with it and go on
+// otherwise: the end of its first turn, which is the system prompt where there is one, and of its
+// last ones. Nil for a model without a recurrent state, which can go on from anywhere.
+func (m *model) snapshotMarks(prompt []int32) []int {
+	const last = 2
+	if m.cut.state == nil {
+		return nil
+	}
+	var marks []int
+	for i, id := range prompt {
+		if m.isEnd(id) {
+			marks = append(marks, i+1)
+		}
+	}
+	if len(marks) > 1+last {
+		marks = append(marks[:1], marks[len(marks)-last:]...)
+	}
+	return marks
 }
 
 func (m *model) describe() ModelInfo {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
-	"github.com/openinfer-go/openinfer/models/demo"
 )
 
 // Options say what an Engine serves and with how much. The zero value of a field is its default.
@@ -42,11 +41,13 @@ type Options struct {
 // ModelSpec names a model and where its checkpoint is.
 type ModelSpec struct {
 	Name string
-	Path string // a folder, a .gguf file, or "" for an embedded model of that Name
+	Path string // a folder, a .gguf file, or a model of the hub cache; "": what Locate finds by Name
 	// What a model may set for itself; zero: as in Options or the checkpoint.
 	MaxModelLen  int
 	MaxNumSeqs   int
 	KVCacheDType string
+	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
+	ReasoningParser string
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
@@ -113,10 +114,11 @@ func (o Options) withDefaults() (Options, error) {
 			return o, fmt.Errorf("engine: model %s is named twice", m.Name)
 		}
 		seen[m.Name] = true
-		if _, ok := demo.Open(m.Name); m.Path == "" && !ok {
-			return o, fmt.Errorf("engine: model %s: no embedded model of that name (there are %q); give its path",
-				m.Name, demo.Names())
+		path, err := m.locate()
+		if err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
+		m.Path = path
 		if m.MaxModelLen < 0 {
 			return o, fmt.Errorf("engine: model %s: max model length: %d is negative", m.Name, m.MaxModelLen)
 		}
@@ -125,6 +127,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if m.MaxNumSeqs == 0 {
 			m.MaxNumSeqs = o.MaxNumSeqs
+		}
+		if err := checkReasoningParser(m.ReasoningParser); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType

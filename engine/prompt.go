@@ -67,37 +67,37 @@ func (e *Engine) TokenText(model string, id int32) (string, []byte, error) {
 // nothing is added around what the template wrote: a begin-of-text token is there when the template
 // put it there. What is wrong with a conversation is an InvalidError on "messages" (or an element of
 // it, or "chat_template_kwargs"), and so is a model without a template.
-func (e *Engine) RenderChat(model string, p ChatPrompt) (text string, ids []int32, err error) {
+func (e *Engine) RenderChat(model string, p ChatPrompt) (RenderedChat, error) {
 	m, err := e.ready(model)
 	if err != nil {
-		return "", nil, err
+		return RenderedChat{}, err
 	}
 	if m.chat == nil {
-		return "", nil, &InvalidError{"messages", m.chatErr.Error()}
+		return RenderedChat{}, &InvalidError{"messages", m.chatErr.Error()}
 	}
 	messages, err := chat.ParseMessages(p.Messages)
 	if err != nil {
-		return "", nil, chatError("messages", err)
+		return RenderedChat{}, chatError("messages", err)
 	}
 	kwargs, err := chat.ParseObject(p.Kwargs)
 	if err != nil {
-		return "", nil, chatError("chat_template_kwargs", err)
+		return RenderedChat{}, chatError("chat_template_kwargs", err)
 	}
 	prompt, err := m.chat.Render(messages, chat.Options{
 		AddGenerationPrompt: p.AddGenerationPrompt, ContinueFinalMessage: p.ContinueFinal, Kwargs: kwargs,
 	})
 	if err != nil {
-		return "", nil, chatError("messages", err)
+		return RenderedChat{}, chatError("messages", err)
 	}
 	segments := make([]tokenizer.Segment, len(prompt.Segments))
 	for i, s := range prompt.Segments {
 		segments[i] = tokenizer.Segment(s)
 	}
-	ids = m.tok.EncodeSegments(segments, tokenizer.Options{Marks: m.marks, Limit: p.MaxTokens})
+	ids := m.tok.EncodeSegments(segments, tokenizer.Options{Marks: m.marks, Limit: p.MaxTokens})
 	if ids == nil && p.MaxTokens > 0 {
-		return "", nil, tooManyTokens(model, p.MaxTokens)
+		return RenderedChat{}, tooManyTokens(model, p.MaxTokens)
 	}
-	return prompt.Text, ids, nil
+	return RenderedChat{prompt.Text, ids, m.info.Reasoning.goesOn(prompt, p.ContinueFinal)}, nil
 }
 
 // chatError is an error of the chat package as the caller's fault.

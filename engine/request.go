@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/openinfer-go/openinfer/engine/text"
 )
 
 // Request asks one model to continue one prompt N times. A client's request with several prompts
@@ -25,6 +27,9 @@ type Request struct {
 	IgnoreEOS    bool
 	// KeepSpecial leaves special tokens in the text.
 	KeepSpecial bool
+	// Marks are tokens that give an answer its structure (ModelInfo.Reasoning has some): special
+	// or not, they stay in the text, and Event.Marks says where they are.
+	Marks []int32
 
 	// Logprobs, when not nil, asks for the log probability of each token and of the given number
 	// of most likely ones; PromptLogprobs for those of the prompt's tokens. Both are of the raw
@@ -56,6 +61,7 @@ type SamplingParams struct {
 type Event struct {
 	Index  int     // which of the N sequences
 	Text   string  // text that is now final, maybe empty; whole characters only
+	Marks  []Mark  // which parts of Text are the request's Marks, in order; never a part of one
 	Tokens []Token // the tokens whose text is hereby complete, in order
 	// Prompt is there on the first event of the first sequence when PromptLogprobs was asked
 	// for: one entry a prompt token; the first has no log probability.
@@ -66,6 +72,9 @@ type Event struct {
 	Err        error // with FinishError
 	Usage      Usage // up to and with this event
 }
+
+// Mark is a part of an event's text that is one of the request's Marks: At and Len are bytes.
+type Mark = text.Mark
 
 // Token is a token with its log probabilities when they were asked for.
 type Token struct {
@@ -160,6 +169,14 @@ type ChatPrompt struct {
 	MaxTokens           int             // more are ErrContextLength; 0: as many as there are
 }
 
+// RenderedChat is a conversation as the model gets it.
+type RenderedChat struct {
+	Text string
+	IDs  []int32
+	// InReasoning: the prompt ends inside a block of reasoning, which the answer goes on with.
+	InReasoning bool
+}
+
 // ModelInfo describes a served model.
 type ModelInfo struct {
 	Name         string
@@ -170,6 +187,7 @@ type ModelInfo struct {
 	Vocab        int // ids that exist: 0 .. Vocab-1
 	EndTokens    []int32
 	HasChat      bool // a chat template came with the checkpoint
+	Reasoning    Reasoning
 	Defaults     SamplingParams
 	Ready        bool
 	WeightBytes  int64

@@ -93,15 +93,20 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 
 	_, stopToken := slices.BinarySearch(r.StopTokenIDs, out.ID)
 	endToken := !r.IgnoreEOS && m.isEnd(out.ID)
+	mark := slices.Contains(r.Marks, out.ID)
 	var b []byte
 	switch {
 	case (stopToken || endToken) && !r.IncludeStop:
-	case m.tok.IsSpecial(out.ID) && !r.KeepSpecial:
+	case m.tok.IsSpecial(out.ID) && !r.KeepSpecial && !mark:
 	default:
 		b = m.tok.TokenBytes(out.ID)
 	}
-	d := s.text.Push(b, s.usage.Completion > r.MinTokens)
-	ev := Event{Index: s.index, Text: d.Text, Tokens: s.take(d.Tokens), Usage: s.usage}
+	push := s.text.Push
+	if mark {
+		push = s.text.PushMark
+	}
+	d := push(b, s.usage.Completion > r.MinTokens)
+	ev := Event{Index: s.index, Text: d.Text, Marks: d.Marks, Tokens: s.take(d.Tokens), Usage: s.usage}
 	if first && s.wantsPrompt() {
 		s.scoreFirst()
 		ev.Prompt, s.prompt = s.prompt, nil
@@ -135,6 +140,9 @@ func (s *sequence) end(reason FinishReason, err error) Event {
 // for a longer one counts now.
 func (s *sequence) flush(ev *Event) {
 	d := s.text.Finish()
+	for _, m := range d.Marks {
+		ev.Marks = append(ev.Marks, Mark{At: m.At + len(ev.Text), Len: m.Len})
+	}
 	ev.Text += d.Text
 	ev.Tokens = append(ev.Tokens, s.take(d.Tokens)...)
 	if d.Stopped {

@@ -23,7 +23,9 @@ type ModelStats struct {
 	LiveBlocks       int     // in use by sequences
 	CachedBlocks     int     // kept for prefix reuse, reclaimable
 	Blocks           int     // if the model had the whole pool
-	LiveUsage        float64 // LiveBlocks / Blocks
+	LiveStates       int     // recurrent states of sequences
+	CachedStates     int     // snapshots of them, kept for prefix reuse, reclaimable
+	LiveUsage        float64 // share of the pool that sequences hold: LiveBlocks / Blocks, and their states
 	PromptTokens     int64
 	CachedTokens     int64 // prompt tokens found in the prefix cache
 	GeneratedTokens  int64
@@ -65,19 +67,21 @@ func (e *Engine) publish(now time.Time) {
 		ms := ModelStats{
 			Name: m.spec.Name, Running: q.Running,
 			LiveBlocks: b.Live, CachedBlocks: b.Cached, Blocks: b.Capacity,
+			LiveStates: b.States, CachedStates: b.Snapshots,
 			PromptTokens: c.promptTokens, CachedTokens: c.cachedTokens, GeneratedTokens: c.generatedTokens,
 			Preemptions: int64(q.Preemptions), Steps: c.steps, StepSeconds: c.stepTime.Seconds(),
 			PrefixQueries: int64(q.PrefixQueried), PrefixHits: int64(q.PrefixHit),
 			Finished: map[FinishReason]int64{},
 		}
 		if b.Capacity > 0 {
-			ms.LiveUsage = float64(b.Live) / float64(b.Capacity)
+			states := b.States * m.cut.statePages() * m.cut.perPage()
+			ms.LiveUsage = float64(b.Live+states) / float64(b.Capacity)
 		}
 		for r := FinishStop; r <= FinishError; r++ {
 			ms.Finished[r] = c.finished[r]
 		}
 		st.Steps += c.steps
-		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.layouts[0].BlocksPerPage))))
+		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.cut.perPage())))+b.States*m.cut.statePages())
 		st.PagesLive += live
 		st.PagesCached += b.Pages - live
 		st.Models[i] = ms

@@ -18,8 +18,10 @@ const headTile = 64
 // events. One step runs at a time, so there is one of these and one scratch buffer.
 type step struct {
 	ids, positions, starts, contexts []int32
+	regimes                          []int32
 	groups                           []models.GroupBatch
 	slots, tables                    [][]int32 // by group
+	runs, from, into                 []int32   // of the recurrent group
 	batch                            models.Batch
 
 	heads   []head // rows of logits wanted
@@ -54,7 +56,17 @@ func (st *step) run(d kernels.Device, a arena, m *model, plan *sched.Plan, now t
 	b.Positions = d.Upload(kernels.Ints{Host: st.positions})
 	b.Ragged.Starts = d.Upload(kernels.Ints{Host: st.starts})
 	b.Ragged.Contexts = d.Upload(kernels.Ints{Host: st.contexts})
+	b.Regimes = nil
+	if len(m.regimes) > 0 {
+		b.Regimes = st.regimes
+	}
 	for g := range st.groups {
+		if st.groups[g].State != nil {
+			st.groups[g].Runs = kernels.Runs{
+				Starts: d.Upload(kernels.Ints{Host: st.runs}), In: d.Upload(kernels.Ints{Host: st.from}), Out: d.Upload(kernels.Ints{Host: st.into}),
+			}
+			continue
+		}
 		st.groups[g].Slots = d.Upload(kernels.Ints{Host: st.slots[g]})
 		st.groups[g].Tables = d.Upload(kernels.Ints{Host: st.tables[g]})
 	}
@@ -76,6 +88,7 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 	st.ids, st.positions = st.ids[:0], st.positions[:0]
 	st.starts, st.contexts = append(st.starts[:0], 0), st.contexts[:0]
 	st.heads, st.rows, st.params = st.heads[:0], st.rows[:0], st.params[:0]
+	st.regimes = st.regimes[:0]
 	for i := range plan.Rows {
 		row := &plan.Rows[i]
 		s := row.Seq.User.(*sequence)
@@ -91,6 +104,7 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 		}
 		st.starts = append(st.starts, int32(len(st.ids)))
 		st.contexts = append(st.contexts, int32(row.Start+row.N))
+		st.regimes = append(st.regimes, int32(row.Seq.Regime()))
 		prompt := s.request.Prompt
 		for pos := row.LogitsFrom; pos < row.LogitsTo; pos++ {
 			if pos+1 < len(prompt) { // logits at pos are about the token after
@@ -101,10 +115,36 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, s.sampling(row.Seq.Sampled()))
 		}
 	}
-	st.groups = resize(st.groups, len(m.layouts))
-	st.slots, st.tables = resize(st.slots, len(m.layouts)), resize(st.tables, len(m.layouts))
-	for g := range m.layouts {
-		st.buildGroup(a, m, plan, g)
+	n := len(m.cut.groups)
+	st.groups = resize(st.groups, n)
+	st.slots, st.tables = resize(st.slots, n), resize(st.tables, n)
+	for g, group := range m.cut.groups {
+		if group.Kind == models.Recurrent {
+			st.buildRuns(plan)
+			st.groups[g] = models.GroupBatch{Pages: a.pages, State: m.cut.state}
+		} else {
+			st.buildGroup(a, m, plan, g)
+		}
+	}
+}
+
+// buildRuns fills the runs of the recurrent group.
+func (st *step) buildRuns(plan *sched.Plan) {
+	st.runs, st.from, st.into = append(st.runs[:0], 0), st.from[:0], st.into[:0]
+	first := int32(0)
+	for i := range plan.Rows {
+		row := &plan.Rows[i]
+		for _, r := range row.Runs {
+			st.runs = append(st.runs, first+int32(r.To-row.Start))
+			for k, page := range r.Out {
+				in := int32(0)
+				if r.In != nil {
+					in = int32(r.In[k])
+				}
+				st.from, st.into = append(st.from, in), append(st.into, int32(page))
+			}
+		}
+		first += int32(row.N)
 	}
 }
 
@@ -114,7 +154,7 @@ func (st *step) want(h head, p kernels.SampleParams) {
 
 // buildGroup fills the slots and block tables of one cache group.
 func (st *step) buildGroup(a arena, m *model, plan *sched.Plan, g int) {
-	layout := &m.layouts[g]
+	layout := &m.cut.layouts[g]
 	per := layout.BlockTokens
 	stride := 1
 	for _, c := range st.contexts {

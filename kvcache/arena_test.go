@@ -41,10 +41,44 @@ func prefixes(tokens []int32) []uint64 {
 	return out
 }
 
+// run executes a run: it checks that what it reads is the state after its first From tokens, and
+// writes that after To.
+func (a *arena) run(c *Cache, id Identity, tokens []int32, r Run) error {
+	if len(r.Out) != c.statePages || r.From >= r.To || (r.In == nil) != (r.From == 0) {
+		return fmt.Errorf("%s: run %+v", c.cfg.Model, r)
+	}
+	if err := a.checkState(c, id, tokens, r.From, r.In); err != nil {
+		return err
+	}
+	h := prefixes(tokens[:r.To])
+	for _, pg := range r.Out {
+		for i := range pageCells {
+			a.cells[int(pg)*pageCells+i] = tag{c.cfg.Model, id, c.recurrent, r.To, h[r.To-1]}
+		}
+	}
+	return nil
+}
+
+// checkState says whether these pages hold the state after the first n tokens.
+func (a *arena) checkState(c *Cache, id Identity, tokens []int32, n int, pages []PageID) error {
+	for _, pg := range pages {
+		want := tag{c.cfg.Model, id, c.recurrent, n, prefixes(tokens[:n])[n-1]}
+		for i := range pageCells {
+			if got := a.cells[int(pg)*pageCells+i]; pg <= 0 || got != want {
+				return fmt.Errorf("%s: state on page %d: got %+v, want %+v", c.cfg.Model, pg, got, want)
+			}
+		}
+	}
+	return nil
+}
+
 // write stores positions from..len(tokens)-1 of a sequence.
 func (a *arena) write(c *Cache, t *BlockTable, id Identity, tokens []int32, from int) {
 	h := prefixes(tokens)
 	for g, cfg := range c.cfg.Groups {
+		if cfg.Kind == Recurrent {
+			continue
+		}
 		for p := from; p < len(tokens); p++ {
 			b := t.Blocks(g)[p/cfg.BlockTokens]
 			lo, hi := a.place(c, g, b, p%cfg.BlockTokens)
@@ -55,10 +89,21 @@ func (a *arena) write(c *Cache, t *BlockTable, id Identity, tokens []int32, from
 	}
 }
 
-// check reads what a token at position n would attend to: positions 0 to n-1, within the window.
+// check reads what a token at position n needs: positions 0 to n-1, within the window, and the state.
 func (a *arena) check(c *Cache, t *BlockTable, id Identity, tokens []int32, n int) error {
+	if s := t.state.in; s != nil {
+		if t.state.at != n {
+			return fmt.Errorf("%s: state at %d, not %d", c.cfg.Model, t.state.at, n)
+		}
+		if err := a.checkState(c, id, tokens, n, s.pages); err != nil {
+			return err
+		}
+	}
 	h := prefixes(tokens)
 	for g, cfg := range c.cfg.Groups {
+		if cfg.Kind == Recurrent {
+			continue
+		}
 		from := 0
 		if cfg.Kind == SlidingWindow {
 			from = max(0, n-cfg.Window+1)

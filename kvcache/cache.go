@@ -27,7 +27,17 @@ type Cache struct {
 	index              map[hash]BlockID // sealed blocks
 	tables             map[*BlockTable]struct{}
 	buf                []byte
+
+	// Recurrent state.
+	recurrent, statePages        int // its group, and the pages of a state block; 0: there is none
+	states, owners, cachedStates int // state blocks, those that are a table's own, cached snapshots
+	oldestState, newestState     *state
+	snapshots                    map[hash]*state // sealed ones
+	cuts                         []cut           // scratch
 }
+
+// minBlockTokens divides the tokens of every block.
+const minBlockTokens = 16
 
 // NewCache adds a model to the pool.
 func (p *Pool) NewCache(cfg Config) (*Cache, error) {
@@ -40,9 +50,20 @@ func (p *Pool) NewCache(cfg Config) (*Cache, error) {
 	if !(cfg.Weight > 0) || math.IsInf(cfg.Weight, 0) {
 		return nil, fmt.Errorf("kvcache: %s: weight %g is not positive", cfg.Model, cfg.Weight)
 	}
-	c := &Cache{pool: p, step: 1}
+	if cfg.Snapshots < 0 || cfg.SnapshotTokens < 0 {
+		return nil, fmt.Errorf("kvcache: %s: %d snapshots, one every %d tokens", cfg.Model, cfg.Snapshots, cfg.SnapshotTokens)
+	}
+	c := &Cache{pool: p, step: minBlockTokens}
+	cfg.Groups = append([]Group(nil), cfg.Groups...)
 	for i, g := range cfg.Groups {
-		if g.BlockTokens < 16 || g.BlockTokens%16 != 0 || g.BlockTokens > 1<<20 {
+		if g.Kind == Recurrent {
+			if g.StatePages < 1 || c.statePages > 0 {
+				return nil, fmt.Errorf("kvcache: %s: group %d: recurrent, %d pages, after a group of %d", cfg.Model, i, g.StatePages, c.statePages)
+			}
+			c.recurrent, c.statePages = i, g.StatePages
+			continue
+		}
+		if g.BlockTokens < minBlockTokens || g.BlockTokens%minBlockTokens != 0 || g.BlockTokens > 1<<20 {
 			return nil, fmt.Errorf("kvcache: %s: group %d: %d tokens per block is not a multiple of 16", cfg.Model, i, g.BlockTokens)
 		}
 		if g.Kind > SlidingWindow || g.Kind == SlidingWindow && g.Window < 1 {
@@ -55,7 +76,10 @@ func (p *Pool) NewCache(cfg Config) (*Cache, error) {
 		}
 		c.step = lcm(c.step, g.BlockTokens)
 	}
-	cfg.Groups = append([]Group(nil), cfg.Groups...)
+	if c.statePages > 0 {
+		cfg.Groups[c.recurrent].BlockTokens = c.step
+		cfg.SnapshotTokens = ceilDiv(cfg.SnapshotTokens, c.step) * c.step
+	}
 	c.cfg = cfg
 	c.reset()
 	p.caches = append(p.caches, c)
@@ -78,6 +102,9 @@ func (c *Cache) reset() {
 	c.oldest, c.newest, c.idleHead, c.idleTail = 0, 0, 0, 0
 	c.index = map[hash]BlockID{}
 	c.tables = map[*BlockTable]struct{}{}
+	c.states, c.owners, c.cachedStates = 0, 0, 0
+	c.oldestState, c.newestState = nil, nil
+	c.snapshots = map[hash]*state{}
 }
 
 // Config returns what the cache was made from. It is the cache's own.
@@ -91,13 +118,16 @@ func (c *Cache) Flush() {
 	for c.oldest != 0 {
 		c.evict(c.oldest)
 	}
+	for c.oldestState != nil {
+		c.evictState(c.oldestState)
+	}
 }
 
 // Close gives every page back and leaves the pool. It panics when a block is live.
 func (c *Cache) Close() {
 	c.Flush()
 	if c.held != 0 {
-		panic(fmt.Sprintf("kvcache: %s: closed with %d live blocks", c.cfg.Model, c.live))
+		panic(fmt.Sprintf("kvcache: %s: closed with %d live blocks and %d states", c.cfg.Model, c.live, c.states))
 	}
 	for i, o := range c.pool.caches {
 		if o == c {
@@ -108,15 +138,17 @@ func (c *Cache) Close() {
 	panic("kvcache: " + c.cfg.Model + " closed twice")
 }
 
-// Available is how many blocks Extend could give now.
-func (c *Cache) Available() int {
-	pages := len(c.pool.free)
-	for _, o := range c.pool.caches {
-		if o != c {
-			pages += o.idlePages
-		}
-	}
-	return c.free + c.cached + pages*c.cfg.BlocksPerPage
+// Available is how many blocks Extend could give now, to a table that needs no state block.
+func (c *Cache) Available() int { return c.scattered() + c.pool.wholePages()*c.cfg.BlocksPerPage }
+
+// scattered is how many blocks could be had of its pages that live blocks hold.
+func (c *Cache) scattered() int { return c.free + c.cached - c.idlePages*c.cfg.BlocksPerPage }
+
+// room says whether so many blocks and so many whole pages could be had together. It is exact when the
+// pages are taken first.
+func (c *Cache) room(blocks, pages int) bool {
+	pages += ceilDiv(max(0, blocks-c.scattered()), c.cfg.BlocksPerPage)
+	return pages <= c.pool.wholePages()
 }
 
 // capacity is how many blocks the whole pool is for this model.
@@ -124,11 +156,16 @@ func (c *Cache) capacity() int { return (len(c.pool.pages) - 1) * c.cfg.BlocksPe
 
 // Fits says whether one sequence of n tokens fits the whole pool, when at most span of its positions are
 // given blocks beyond those that Seal has seen. Extend never refuses such a sequence while no other one holds a block.
-func (c *Cache) Fits(n, span int) bool { return c.need(n, span) <= c.capacity() }
+func (c *Cache) Fits(n, span int) bool {
+	return c.need(n, span) <= c.capacity()-c.statePages*c.cfg.BlocksPerPage
+}
 
 func (c *Cache) need(n, span int) int {
 	blocks := 0
 	for _, g := range c.cfg.Groups {
+		if g.Kind == Recurrent {
+			continue
+		}
 		b := ceilDiv(n, g.BlockTokens)
 		if g.Kind == SlidingWindow {
 			b = min(b, ceilDiv(g.Window-1+span, g.BlockTokens)+1) // + 1: neither end is aligned
@@ -171,7 +208,7 @@ func (c *Cache) alloc(group int) BlockID {
 		if len(c.pool.free) > 0 {
 			c.pool.take(c)
 		} else {
-			c.pool.reclaim(c)
+			c.pool.reclaim(c, false, noLimit)
 		}
 	}
 	pg := c.fullest()
@@ -208,7 +245,7 @@ func (c *Cache) ref(id BlockID) {
 // else free.
 func (c *Cache) unref(id BlockID) {
 	pg, _ := c.split(id)
-	if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c {
+	if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c || c.pool.pages[pg].state != nil {
 		panic(fmt.Sprintf("kvcache: %s: block %d is not its own", c.cfg.Model, id))
 	}
 	b := c.block(id)

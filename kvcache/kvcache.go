@@ -17,20 +17,29 @@ type GroupKind uint8
 const (
 	Full          GroupKind = iota // kept as long as the sequence
 	SlidingWindow                  // given back as the window moves on
+	Recurrent                      // one state block of whole pages, and snapshots of it
 )
 
-// Group is one cache group of a model.
+// Group is one cache group of a model. BlockTokens may differ between the groups of a model.
 type Group struct {
-	Kind        GroupKind
-	BlockTokens int // tokens a block holds for all layers of the group; a multiple of 16
+	Kind GroupKind
+	// BlockTokens is how many tokens a block holds for all layers of the group, a multiple of 16.
+	// Recurrent: there are no blocks; NewCache sets it to what snapshots are at multiples of.
+	BlockTokens int
 	Window      int // SlidingWindow: positions a token sees, counting itself
+	StatePages  int // Recurrent: pages of a state block
 }
 
 // Config is what a model's Cache is made from.
 type Config struct {
 	Model         string // enters the hash of every block
 	BlocksPerPage int
-	Groups        []Group
+	Groups        []Group // at most one is Recurrent
+	// Snapshots is the most state blocks kept beside those that sequences have for their own.
+	Snapshots int
+	// SnapshotTokens: of a long prompt a snapshot is kept every so many tokens, rounded up to whole
+	// blocks; 0: none of this kind.
+	SnapshotTokens int
 	// Weight is what recomputing a cached byte costs, relative to other models: a model of
 	// weight 2 keeps its cached blocks twice as long. 0 means 1.
 	Weight float64
@@ -60,6 +69,8 @@ type ModelStats struct {
 	Cached    int    // blocks kept for the prefix cache only
 	Free      int    // blocks of held pages with nothing in them
 	Capacity  int    // blocks if the model had the whole pool
-	Evictions uint64 // cached blocks ever taken for something else
-	Sealed    uint64 // blocks ever made findable
+	States    int    // state blocks that sequences have for their own
+	Snapshots int    // other state blocks, kept for the prefix cache
+	Evictions uint64 // cached blocks and snapshots ever taken for something else
+	Sealed    uint64 // blocks and snapshots ever made findable
 }

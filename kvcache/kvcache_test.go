@@ -237,7 +237,7 @@ func TestPanics(t *testing.T) {
 		"truncate to -1":   func() { c.Truncate(c.NewTable(Identity{}), -1) },
 		"shared but free":  func() { fill(t, c, Identity{}, count(5)); c.ref(3) },
 		"on no page":       func() { c.fullest() },
-		"nothing to recla": func() { p.reclaim(c) },
+		"nothing to recla": func() { p.reclaim(c, false, noLimit) },
 	} {
 		p.Reset()
 		func() {

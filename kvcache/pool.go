@@ -11,12 +11,14 @@ type Pool struct {
 	free   []PageID // a stack
 	caches []*Cache
 	clock  uint64 // of releases; the age of cached blocks
+	fence  uint64 // clock at the last Match or Extend: what is younger is read by the step being planned
 }
 
 // page is what the pool knows of one page. Links between pages are 0 for none: page 0 is padding
 // and in no list.
 type page struct {
 	owner              *Cache // nil: in Pool.free
+	state              *state // of which it is a part, or nil when it is cut into blocks
 	blocks             []block
 	free, live, cached int32
 	freeHead           int32 // part of the first free block, -1 for none
@@ -82,7 +84,7 @@ func (p *Pool) Stats() Stats {
 	for i, c := range p.caches {
 		s.Models[i] = ModelStats{
 			Model: c.cfg.Model, Pages: c.held, Live: c.live, Cached: c.cached, Free: c.free,
-			Capacity: c.capacity(), Evictions: c.evictions, Sealed: c.sealed,
+			Capacity: c.capacity(), States: c.owners, Snapshots: c.snapshotCount(), Evictions: c.evictions, Sealed: c.sealed,
 		}
 	}
 	return s
@@ -120,30 +122,51 @@ func (p *Pool) giveBack(id PageID) {
 	p.free = append(p.free, id)
 }
 
-// reclaim evicts what has been cached longest, by age over weight: one cached block of c, or a
-// page of another model that has no live block. Pages of others with a live block would not come
-// free, so their cached blocks stay. The caller has counted that there is something.
-func (p *Pool) reclaim(c *Cache) {
-	var from *Cache
+// wholePages is how many pages could be had as a whole.
+func (p *Pool) wholePages() int {
+	n := len(p.free)
+	for _, c := range p.caches {
+		n += c.idlePages + c.cachedStates*c.statePages
+	}
+	return n
+}
+
+// reclaimable says whether n whole pages are free or cached since before that stamp.
+func (p *Pool) reclaimable(before uint64, n int) bool {
+	n -= len(p.free)
+	for _, c := range p.caches {
+		for s := c.oldestState; s != nil && n > 0 && s.stamp < before; s = s.next {
+			n -= c.statePages
+		}
+		for id := c.idleHead; id != 0 && n > 0 && p.pages[id].stamp < before; id = p.pages[id].idleNext {
+			n--
+		}
+	}
+	return n <= 0
+}
+
+// reclaim evicts what has been cached longest, by age over weight, and became so before that stamp:
+// a snapshot of any model, a page that has no live block, or, unless it is to be a whole page, one
+// cached block of c. Of its own pages c needs none as a whole then. Pages with a live block would
+// not come free, so their cached blocks stay. The caller has counted that there is something.
+func (p *Pool) reclaim(c *Cache, whole bool, before uint64) {
 	best := -1.0
-	age := func(stamp uint64, weight float64) float64 { return float64(p.clock-stamp) / weight }
-	if c.oldest != 0 {
-		from, best = c, age(c.block(c.oldest).stamp, c.cfg.Weight)
+	evict := func() { panic("kvcache: nothing to reclaim") }
+	offer := func(o *Cache, stamp uint64, f func()) {
+		if age := float64(p.clock-stamp) / o.cfg.Weight; age > best && stamp < before {
+			best, evict = age, f
+		}
+	}
+	if !whole && c.oldest != 0 {
+		offer(c, c.block(c.oldest).stamp, func() { c.evict(c.oldest) })
 	}
 	for _, o := range p.caches {
-		if o == c || o.idleHead == 0 {
-			continue
+		if (whole || o != c) && o.idleHead != 0 {
+			offer(o, p.pages[o.idleHead].stamp, func() { o.evictPage(o.idleHead) })
 		}
-		if a := age(p.pages[o.idleHead].stamp, o.cfg.Weight); a > best {
-			from, best = o, a
+		if o.oldestState != nil {
+			offer(o, o.oldestState.stamp, func() { o.evictState(o.oldestState) })
 		}
 	}
-	switch from {
-	case nil:
-		panic("kvcache: nothing to reclaim")
-	case c:
-		c.evict(c.oldest)
-	default:
-		from.evictPage(from.idleHead)
-	}
+	evict()
 }

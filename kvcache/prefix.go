@@ -52,11 +52,12 @@ func (c *Cache) find(t *BlockTable, g, i int, tokens []int32) (BlockID, bool) {
 // are: the most that every group can continue from, but never the last token, since something
 // must be computed to sample from.
 func (c *Cache) Match(t *BlockTable, tokens []int32) int {
-	if t.tokens != 0 || len(t.groups[0].blocks) != 0 {
+	if t.tokens != 0 || len(t.groups[0].blocks) != 0 || t.state.own != nil {
 		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
 	}
+	c.pool.fence = c.pool.clock
 	n := (len(tokens) - 1) / c.step * c.step
-	if c.cfg.NoPrefixCache || n <= 0 || len(c.index) == 0 {
+	if c.cfg.NoPrefixCache || n <= 0 || len(c.index)+len(c.snapshots) == 0 {
 		return 0
 	}
 	for g, cfg := range c.cfg.Groups { // an unbroken run from the start
@@ -69,10 +70,14 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 			}
 		}
 	}
-	for again := true; again && n > 0; { // all that a window sees from n
+	var snapshot *state
+	for again := true; again && n > 0; { // all that a window sees from n, and the state there
 		again = false
+		if c.statePages > 0 {
+			n, snapshot = c.matchState(t, n, tokens)
+		}
 		for g, cfg := range c.cfg.Groups {
-			if cfg.Kind == Full {
+			if cfg.Kind != SlidingWindow {
 				continue
 			}
 			for i := n/cfg.BlockTokens - 1; i >= firstSeen(cfg, n); i-- {
@@ -88,7 +93,15 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 	}
 	c.tables[t] = struct{}{}
 	t.tokens = n
+	if snapshot != nil {
+		c.refState(snapshot)
+		snapshot.kept = true // others may come back to it
+		t.state.in, t.state.at, t.state.snaps = snapshot, n, append(t.state.snaps, snapshot)
+	}
 	for g, cfg := range c.cfg.Groups {
+		if cfg.Kind == Recurrent {
+			continue
+		}
 		gt := &t.groups[g]
 		gt.first = firstSeen(cfg, n)
 		gt.sealed = n / cfg.BlockTokens
@@ -105,14 +118,23 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 }
 
 // Seal says that tokens, all of the sequence's from its first, are computed and stored: full
-// blocks can be found from now on, and blocks that a window has left are let go. A block whose
-// content another one holds already stays the sequence's own and is not found.
+// blocks and snapshots can be found from now on, and blocks that a window has left are let go. A block
+// whose content another one holds already stays the sequence's own and is not found.
 func (c *Cache) Seal(t *BlockTable, tokens []int32) {
 	n := len(tokens)
 	if n < t.tokens {
 		panic(fmt.Sprintf("kvcache: seal %d tokens after %d", n, t.tokens))
 	}
+	if c.statePages > 0 {
+		if n > t.state.at {
+			panic(fmt.Sprintf("kvcache: seal %d tokens, state at %d", n, t.state.at))
+		}
+		c.sealStates(t, tokens)
+	}
 	for g, cfg := range c.cfg.Groups {
+		if cfg.Kind == Recurrent {
+			continue
+		}
 		gt := &t.groups[g]
 		if n > len(gt.blocks)*cfg.BlockTokens {
 			panic(fmt.Sprintf("kvcache: seal %d tokens in %d blocks of %d", n, len(gt.blocks), cfg.BlockTokens))

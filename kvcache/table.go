@@ -7,6 +7,7 @@ import "fmt"
 type BlockTable struct {
 	groups []groupTable
 	tokens int // positions that Match or Seal has seen
+	state  stateTable
 }
 
 type groupTable struct {
@@ -29,14 +30,14 @@ func (c *Cache) NewTable(id Identity) *BlockTable {
 }
 
 // Blocks returns group g's blocks: entry i has positions i*BlockTokens to (i+1)*BlockTokens-1.
-// Entries that a window has left behind are Padding. The slice is the table's own.
+// Entries that a window has left behind are Padding. A recurrent group has none. The slice is the table's own.
 func (t *BlockTable) Blocks(g int) []BlockID { return t.groups[g].blocks }
 
 // Tokens is how many positions Match or Seal has seen since the table was empty.
 func (t *BlockTable) Tokens() int { return t.tokens }
 
 func (t *BlockTable) clear() {
-	t.tokens = 0
+	t.tokens, t.state = 0, stateTable{}
 	for i := range t.groups {
 		g := &t.groups[i]
 		g.blocks, g.first, g.sealed = g.blocks[:0], 0, 0
@@ -44,21 +45,29 @@ func (t *BlockTable) clear() {
 }
 
 // Extend gives the table blocks for the positions before n in every group and, so that a prompt
-// that was admitted also fits, for those before ahead in the groups that keep everything. It
-// returns false and changes nothing when there are not enough: check and reservation are one.
-// The answer is counted first and exact, so a refusal evicts nothing and nothing is to be undone.
+// that was admitted also fits, for those before ahead in the groups that keep everything; and a
+// state block when the model has recurrent state. It returns false and changes nothing when there is
+// not enough: check and reservation are one. The answer is counted first and exact, so a refusal
+// evicts nothing and nothing is to be undone.
 func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
-	need := 0
+	c.pool.fence = c.pool.clock
+	need, pages := 0, 0
 	for i, cfg := range c.cfg.Groups {
 		need += max(0, c.want(cfg, n, ahead)-len(t.groups[i].blocks))
 	}
-	if need == 0 {
+	if t.state.own == nil {
+		pages = c.statePages
+	}
+	if need+pages == 0 {
 		return true
 	}
-	if need > c.Available() {
+	if !c.room(need, pages) {
 		return false
 	}
 	c.tables[t] = struct{}{}
+	if pages > 0 {
+		c.reserve(t)
+	}
 	for i, cfg := range c.cfg.Groups {
 		g := &t.groups[i]
 		for want := c.want(cfg, n, ahead); len(g.blocks) < want; {
@@ -69,8 +78,11 @@ func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
 }
 
 func (c *Cache) want(g Group, n, ahead int) int {
-	if g.Kind == Full {
+	switch g.Kind {
+	case Full:
 		n = max(n, ahead)
+	case Recurrent:
+		return 0
 	}
 	return ceilDiv(n, g.BlockTokens)
 }
@@ -84,6 +96,7 @@ func (c *Cache) Release(t *BlockTable) {
 			c.unref(g.blocks[j])
 		}
 	}
+	c.releaseState(t)
 	t.clear()
 	delete(c.tables, t)
 }
@@ -112,13 +125,16 @@ func firstSeen(g Group, n int) int {
 
 // Truncate forgets the positions from n on, blocks included that were taken ahead, and returns
 // how many positions are kept, which the next token follows. That is n as long as n is not less
-// than what Seal has seen. Below that a sealed block cannot be written to again, and a window
-// does not come back: then fewer are kept, perhaps none, and the rest is to be computed again.
+// than what Seal has seen and, with recurrent state, Advance has planned. Below that a sealed block
+// cannot be written to again, a window does not come back, and state only to a snapshot: then fewer
+// are kept, perhaps none, and the rest is to be computed again.
 func (c *Cache) Truncate(t *BlockTable, n int) int {
 	if n < 0 {
 		panic(fmt.Sprintf("kvcache: truncate to %d positions", n))
 	}
-	if n < t.tokens {
+	if n < t.state.at {
+		n = c.rollBack(t, n)
+	} else if n < t.tokens {
 		n = c.truncatable(t, n)
 	}
 	for i, cfg := range c.cfg.Groups {
@@ -134,6 +150,7 @@ func (c *Cache) Truncate(t *BlockTable, n int) int {
 	}
 	t.tokens = min(t.tokens, n)
 	if n == 0 {
+		c.releaseState(t)
 		delete(c.tables, t)
 	}
 	return n
@@ -144,6 +161,9 @@ func (c *Cache) truncatable(t *BlockTable, n int) int {
 	for again := true; again && n > 0; {
 		again = false
 		for i, cfg := range c.cfg.Groups {
+			if cfg.Kind == Recurrent {
+				continue
+			}
 			g := &t.groups[i]
 			if firstSeen(cfg, n) < g.first {
 				return 0

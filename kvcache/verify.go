@@ -39,6 +39,9 @@ func (c *Cache) verify() (int, error) {
 			continue
 		}
 		held++
+		if g.state != nil {
+			continue
+		}
 		if len(g.blocks) != c.cfg.BlocksPerPage {
 			return 0, fmt.Errorf("page %d has %d blocks, not %d", id, len(g.blocks), c.cfg.BlocksPerPage)
 		}
@@ -84,6 +87,9 @@ func (c *Cache) verify() (int, error) {
 	if want := [...]int{held, free_, live_, cached_, idle, sealed}; got != want {
 		return 0, fmt.Errorf("counts of pages held, blocks free, live, cached, idle pages, index: %v; recounted %v", got, want)
 	}
+	if err := c.verifyStates(); err != nil {
+		return 0, err
+	}
 	return held, c.verifyLists()
 }
 
@@ -93,6 +99,12 @@ func (c *Cache) countRefs() (map[BlockID]int, error) {
 	for t := range c.tables {
 		for i := range t.groups {
 			g, cfg := &t.groups[i], c.cfg.Groups[i]
+			if cfg.Kind == Recurrent {
+				if len(g.blocks) > 0 {
+					return nil, fmt.Errorf("group %d: %d blocks of recurrent state", i, len(g.blocks))
+				}
+				continue
+			}
 			if t.tokens > len(g.blocks)*cfg.BlockTokens || g.first > firstSeen(cfg, t.tokens) {
 				return nil, fmt.Errorf("group %d: %d tokens in %d blocks from %d on", i, t.tokens, len(g.blocks), g.first)
 			}
@@ -104,7 +116,7 @@ func (c *Cache) countRefs() (map[BlockID]int, error) {
 					}
 					continue
 				}
-				if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c {
+				if id <= 0 || int(pg) >= len(c.pool.pages) || c.pool.pages[pg].owner != c || c.pool.pages[pg].state != nil {
 					return nil, fmt.Errorf("group %d: entry %d is block %d of a page that is not held", i, j, id)
 				}
 				if b := c.block(id); int(b.group) != i {

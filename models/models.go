@@ -41,6 +41,9 @@ type Shape struct {
 	Regimes     []int
 	Parameters  int64
 	WeightBytes int64 // on the device
+	// DraftLayers are those of a head for more tokens than the next that the checkpoint has beside
+	// the model. It is not on the device.
+	DraftLayers int
 }
 
 // GroupKind is the lifetime of a cache group's blocks.

@@ -3,6 +3,7 @@ package sched
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -52,7 +53,9 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		s.age++
 		seq.age, seq.arrival, seq.queue, seq.state = s.age, now, q, waiting
 		seq.tokens = slices.Clone(seq.Prompt)
-		seq.blocks = q.Cache.NewTable(seq.Identity)
+		seq.marks = append(slices.Clone(seq.Marks), len(seq.Prompt)-1)
+		slices.Sort(seq.marks)
+		s.newTable(seq)
 		join(seq, seqs[:i])
 		q.waiting = append(q.waiting, seq)
 	}
@@ -68,6 +71,8 @@ func (q *queue) accepts(seq *Sequence, inFlight int) error {
 		return fmt.Errorf("sched: a sequence was submitted twice")
 	case prompt == 0:
 		return fmt.Errorf("prompt: no tokens")
+	case !slices.IsSorted(seq.Marks):
+		return fmt.Errorf("sched: marks %v do not ascend", seq.Marks)
 	case seq.MaxTokens < 0:
 		return fmt.Errorf("max_tokens: %d is negative", seq.MaxTokens)
 	case total > q.MaxTokens || total < 0:
@@ -194,20 +199,20 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 	}
 }
 
-// fit gives seq the blocks of all its tokens: cached ones for the beginning and new ones for the
-// rest (of a group with a window, for the next share tokens). While others run it leaves them a
-// few blocks to grow, or it would be preempted at once.
+// fit gives seq the blocks of all its tokens, as lookUp does. While others run it leaves them a few
+// blocks to grow, or it would be preempted at once.
 func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 	others := s.runs() > 0
 	if others && q.Cache.Available() < seq.refusedAt { // no more than when it was refused
 		return false
 	}
-	hit := 0
-	lookUp := !seq.SkipPrefix && !seq.PromptLogits
-	if lookUp {
-		hit = q.Cache.Match(seq.blocks, seq.tokens)
+	if seq.shifts() {
+		s.newTable(seq)
 	}
-	ok := q.Cache.Extend(seq.blocks, min(hit+share, len(seq.tokens)), len(seq.tokens))
+	ok := s.lookUp(seq, share)
+	if !ok && !others { // what was found lies on too many pages for a state block beside it
+		ok = q.Cache.Extend(seq.blocks, min(share, len(seq.tokens)), len(seq.tokens))
+	}
 	if ok && others {
 		ok = q.Cache.Available() >= max(1, len(q.running)/8)
 	}
@@ -216,8 +221,9 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		seq.refusedAt = q.Cache.Available() + 1
 		return false
 	}
+	hit := seq.blocks.Tokens()
 	seq.computed, seq.planned = hit, hit
-	if lookUp {
+	if seq.shares() {
 		q.stats.PrefixQueried += uint64(len(seq.tokens))
 		q.stats.PrefixHit += uint64(hit)
 	}
@@ -225,6 +231,42 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		seq.cached = hit
 	}
 	return true
+}
+
+// shares says whether blocks that others computed will do.
+func (q *Sequence) shares() bool { return !q.SkipPrefix && !q.PromptLogits }
+
+// lookUp gives seq, which has none, cached blocks for the beginning of its tokens and new ones for the rest
+// (of a group with a window, for the next share tokens), or none at all when that is too much.
+func (s *Scheduler) lookUp(seq *Sequence, share int) bool {
+	c, hit := seq.queue.Cache, 0
+	if seq.shares() {
+		hit = c.Match(seq.blocks, seq.tokens)
+	}
+	if c.Extend(seq.blocks, min(hit+share, len(seq.tokens)), len(seq.tokens)) {
+		return true
+	}
+	c.Release(seq.blocks)
+	return false
+}
+
+// newTable gives seq, which has no blocks, a table for the regime of its tokens.
+func (s *Scheduler) newTable(seq *Sequence) {
+	q, id := seq.queue, seq.Identity
+	seq.regime = q.regime(len(seq.tokens))
+	if len(q.Regimes) > 0 {
+		id.Regime = strconv.Itoa(seq.regime)
+	}
+	seq.blocks = q.Cache.NewTable(id)
+}
+
+// shift moves a running sequence to the regime of its tokens: it is computed again as if it had
+// been preempted, but stays where it is.
+func (s *Scheduler) shift(seq *Sequence) {
+	seq.queue.Cache.Release(seq.blocks)
+	s.newTable(seq)
+	s.lookUp(seq, 1)
+	seq.rewind(seq.blocks.Tokens())
 }
 
 // overtake counts that seq was admitted past older sequences that memory refused. One that was

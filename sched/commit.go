@@ -104,7 +104,7 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int) {
 	}
 	if len(tokens) == 0 {
 		s.computed(seq, known-1)
-		seq.rewind(known - 1)
+		s.truncate(seq, known-1)
 		if seq.barren++; seq.barren >= maxBarren {
 			s.finish(seq, Event{Row: row, Reason: Failed, Err: fmt.Errorf("sched: %d steps yielded no token", seq.barren)})
 		}
@@ -125,10 +125,16 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int) {
 		return
 	}
 	if r.Drafts > 0 {
-		seq.planned = seq.queue.Cache.Truncate(seq.blocks, seq.computed)
+		s.truncate(seq, seq.computed)
 	}
 	s.setStreaming(seq, true)
 	s.events = append(s.events, ev)
+}
+
+// truncate makes seq go on from its first n tokens, or fewer when its state does not come back there.
+// Rows in flight are void.
+func (s *Scheduler) truncate(seq *Sequence, n int) {
+	seq.rewind(seq.queue.Cache.Truncate(seq.blocks, n))
 }
 
 // computed says that the first n tokens of seq are stored.

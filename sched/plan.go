@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 // Row is N tokens of one sequence in a step, from position Start on. A decode, a prompt chunk and
@@ -23,6 +25,8 @@ type Row struct {
 	// of position p score the prompt's token p+1. Each position is asked for until a row with it is
 	// committed, so once in all unless rows become void.
 	LogitsFrom, LogitsTo int
+	// Runs cut the row where its recurrent state changes blocks; nil for a model without any.
+	Runs []kvcache.Run
 
 	epoch uint32
 }
@@ -76,6 +80,10 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
 		s.planQueue(p, q)
 		if len(p.Rows) > 0 {
+			for i := range p.Rows { // last: snapshots take what memory is left
+				r := &p.Rows[i]
+				r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
+			}
 			s.served = q.served
 			s.charge(p)
 			s.inFlight = append(s.inFlight, p)
@@ -122,6 +130,9 @@ func (s *Scheduler) planQueue(p *Plan, q *queue) {
 	s.evicted = false
 	s.prompts = s.prompts[:0]
 	for _, seq := range q.running {
+		if seq.todo() > 0 && seq.shifts() {
+			s.shift(seq)
+		}
 		if seq.todo() > 1 {
 			s.prompts = append(s.prompts, seq)
 		}
@@ -155,6 +166,9 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
 		drafts = max(0, min(len(seq.draft), most, seq.left()-1))
+		if r := seq.queue.Regimes; seq.regime < len(r) { // the row belongs to one regime
+			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
+		}
 	}
 	// Nobody is preempted for a draft.
 	if drafts > 0 && !seq.queue.Cache.Extend(seq.blocks, seq.planned+1+drafts, 0) {

@@ -35,6 +35,18 @@ type Model struct {
 	MaxSeqs     int     // running at a time; at most MaxBatchTokens, so that each can have a row
 	MaxWaiting  int     // beyond MaxSeqs; more are refused
 	Weight      float64 // share of the device's time; 0 means 1
+	// Regimes are context lengths, ascending: a sequence of more than Regimes[i] tokens is computed
+	// under regime i+1, all of it.
+	Regimes []int
+}
+
+// regime is the one that a sequence of n tokens is computed under.
+func (m *Model) regime(n int) int {
+	r := 0
+	for r < len(m.Regimes) && n > m.Regimes[r] {
+		r++
+	}
+	return r
 }
 
 // Scheduler decides which rows run next.
@@ -96,6 +108,11 @@ func (s *Scheduler) AddModel(m Model) error {
 	case m.MaxTokens < 1 || m.MaxBatchTokens < 1 || m.MaxSeqs < 1 || m.MaxWaiting < 0 || !(m.Weight > 0):
 		return fmt.Errorf("sched: model %s: MaxTokens %d, MaxBatchTokens %d, MaxSeqs %d, MaxWaiting %d, Weight %g",
 			m.Name, m.MaxTokens, m.MaxBatchTokens, m.MaxSeqs, m.MaxWaiting, m.Weight)
+	}
+	for i, n := range m.Regimes {
+		if n < 1 || i > 0 && n <= m.Regimes[i-1] {
+			return fmt.Errorf("sched: model %s: regimes from %v tokens on", m.Name, m.Regimes)
+		}
 	}
 	m.ChunkTokens = min(m.ChunkTokens, m.MaxBatchTokens)
 	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)

@@ -11,13 +11,17 @@ import (
 // exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
 type Sequence struct {
 	Model    string
-	Identity kvcache.Identity // adapter, regime and salt: who may share its blocks
+	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
 	Key      string           // whose it is; not used yet, for fairness between keys
 	Prompt   []int32          // at least one token
 
 	MaxTokens int     // to sample; 0 computes the prompt only
 	MinTokens int     // an end token before this many sampled tokens does not end it
 	EndTokens []int32 // nil when end tokens are ignored
+
+	// Marks are positions in the prompt, ascending, that other prompts may share up to: the ends of the
+	// system prompt and of turns. The end of the prompt is one anyway.
+	Marks []int
 
 	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
 	PromptLogits bool
@@ -35,6 +39,8 @@ type Sequence struct {
 	arrival time.Time
 	blocks  *kvcache.BlockTable
 	tokens  []int32 // prompt, then sampled
+	marks   []int   // Marks and the end of the prompt
+	regime  int     // of blocks
 
 	// Positions before computed are stored and committed; before planned, stored once the plans
 	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
@@ -84,6 +90,9 @@ func (q *Sequence) Sampled() []int32 { return q.tokens[len(q.Prompt):] }
 // Blocks returns the sequence's block table.
 func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 
+// Regime is the regime that its blocks are computed under, an index into Model.Regimes plus one.
+func (q *Sequence) Regime() int { return q.regime }
+
 // CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
 func (q *Sequence) CachedTokens() int { return q.cached }
 
@@ -105,13 +114,17 @@ func (q *Sequence) SetDraft(tokens []int32) {
 }
 
 // todo is how many tokens a row of it could compute now: 1 when decoding, more in a prompt, 0 when
-// what comes next is not known before a check of drafts is committed, or nothing comes.
+// what comes next is not known before a check of drafts is committed, or has to wait for the token
+// in flight that changes the regime, or nothing comes.
 func (q *Sequence) todo() int {
-	if q.MaxTokens > 0 && q.left() <= 0 {
+	if q.MaxTokens > 0 && q.left() <= 0 || q.pending > 0 && q.shifts() {
 		return 0
 	}
 	return len(q.tokens) + q.pending - q.planned
 }
+
+// shifts says that its next row belongs to another regime than its blocks.
+func (q *Sequence) shifts() bool { return q.queue.regime(len(q.tokens)+q.pending) != q.regime }
 
 // left is how many tokens may be sampled beyond those in flight.
 func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pending }

@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 // ModelStats counts one model's sequences and tokens; all but Waiting and Running only grow.
@@ -70,7 +72,7 @@ func (s *Scheduler) Verify() error {
 					q.Name, seq.age, seq.state, seq.computed, seq.blocks.Tokens(), seq.planned, len(seq.tokens), seq.pending, len(seq.Prompt), seq.MaxTokens)
 			}
 			for g, cfg := range q.Cache.Config().Groups {
-				if n := len(seq.blocks.Blocks(g)); n*cfg.BlockTokens < seq.planned {
+				if n := len(seq.blocks.Blocks(g)); cfg.Kind != kvcache.Recurrent && n*cfg.BlockTokens < seq.planned {
 					return fmt.Errorf("sched: %s: sequence %d has %d blocks for %d tokens", q.Name, seq.age, n, seq.planned)
 				}
 			}
@@ -87,8 +89,8 @@ func (s *Scheduler) Verify() error {
 	}
 	if s.runs() == 0 {
 		for _, m := range s.pool.Stats().Models {
-			if m.Live > 0 && s.queue(m.Model) != nil {
-				return fmt.Errorf("sched: %s: %d live blocks at rest", m.Model, m.Live)
+			if m.Live+m.States > 0 && s.queue(m.Model) != nil {
+				return fmt.Errorf("sched: %s: %d live blocks and %d states at rest", m.Model, m.Live, m.States)
 			}
 		}
 	}

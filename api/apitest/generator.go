@@ -23,13 +23,15 @@ import (
 
 // The tokens that are not bytes.
 const (
-	BOS     = 256
-	ImStart = 257
-	ImEnd   = 258 // ends an answer
-	Vocab   = 300
+	BOS      = 256
+	ImStart  = 257
+	ImEnd    = 258 // ends an answer
+	Think    = 259
+	EndThink = 260
+	Vocab    = 300
 )
 
-var control = map[int32]string{BOS: "<s>", ImStart: "<|im_start|>", ImEnd: "<|im_end|>"}
+var control = map[int32]string{BOS: "<s>", ImStart: "<|im_start|>", ImEnd: "<|im_end|>", Think: "<think>", EndThink: "</think>"}
 
 // Answer is what a request gets.
 type Answer struct {
@@ -49,7 +51,12 @@ type Answer struct {
 
 // Generator serves Names; the zero limits are none.
 type Generator struct {
-	Names      []string
+	Names []string
+	// Reasoning is that of all models. With Marks, which are Think and EndThink, an answer's
+	// text has these tokens where it has their text.
+	Reasoning engine.Reasoning
+	// Opens: the template opens a block of reasoning, unless it is told enable_thinking false.
+	Opens      bool
 	MaxLen     int // context length, 4096 when 0
 	Answer     func(engine.Request) Answer
 	MaxRunning int
@@ -86,6 +93,7 @@ func (g *Generator) Models() []engine.ModelInfo {
 		m := engine.ModelInfo{Name: n, Created: time.Unix(1700000000, 0)}
 		if ready {
 			m.Architecture, m.MaxModelLen, m.Vocab, m.EndTokens = "bytes", g.maxLen(), Vocab, []int32{ImEnd}
+			m.Reasoning = g.Reasoning
 			m.HasChat, m.Ready, m.BlockTokens, m.Blocks, m.CacheTokens, m.KVCacheDType = true, true, 16, 100, 1600, "fp16"
 			m.Defaults = engine.SamplingParams{Temperature: 1, TopP: 1, RepetitionPenalty: 1}
 		}
@@ -128,19 +136,27 @@ func Bytes(text string) []int32 {
 }
 
 // RenderChat writes ChatML. A system message that is not the first is refused, as templates do.
-func (g *Generator) RenderChat(model string, p engine.ChatPrompt) (string, []int32, error) {
+func (g *Generator) RenderChat(model string, p engine.ChatPrompt) (engine.RenderedChat, error) {
 	g.Tokenized.Add(1)
 	var messages []struct {
 		Role    string          `json:"role"`
 		Content json.RawMessage `json:"content"`
 	}
 	if err := json.Unmarshal(p.Messages, &messages); err != nil {
-		return "", nil, err
+		return engine.RenderedChat{}, err
+	}
+	kwargs := struct {
+		Thinking bool `json:"enable_thinking"`
+	}{true}
+	if p.Kwargs != nil {
+		if err := json.Unmarshal(p.Kwargs, &kwargs); err != nil {
+			return engine.RenderedChat{}, err
+		}
 	}
 	var ids []int32
 	for i, m := range messages {
 		if m.Role == "system" && i > 0 {
-			return "", nil, &engine.InvalidError{Field: "messages", Message: "the template wants system first"}
+			return engine.RenderedChat{}, &engine.InvalidError{Field: "messages", Message: "the template wants system first"}
 		}
 		var content string
 		if json.Unmarshal(m.Content, &content) != nil {
@@ -161,10 +177,10 @@ func (g *Generator) RenderChat(model string, p engine.ChatPrompt) (string, []int
 		ids = append(append(ids, ImStart), Bytes("assistant\n")...)
 	}
 	if p.MaxTokens > 0 && len(ids) > p.MaxTokens {
-		return "", nil, engine.ErrContextLength
+		return engine.RenderedChat{}, engine.ErrContextLength
 	}
 	text, err := g.Detokenize(model, ids)
-	return text, ids, err
+	return engine.RenderedChat{Text: text, IDs: ids, InReasoning: g.Opens && kwargs.Thinking}, err
 }
 
 func (g *Generator) Detokenize(model string, ids []int32) (string, error) {
@@ -369,37 +385,58 @@ func wait(ctx context.Context, d time.Duration, step <-chan struct{}) bool {
 	return ctx.Err() == nil
 }
 
-// sequence plays one answer, a byte a token.
+// sequence plays one answer, a byte a token but for marks.
 type sequence struct {
 	r       engine.Request
 	a       Answer
-	text    string // cut before or after the first stop string
+	tokens  []int32 // of the text, cut before or after the first stop string
 	stopped any
 	made    int
 	held    []engine.Token // of a character that is not whole yet
 }
 
 func newSequence(r engine.Request, a Answer) *sequence {
-	s := &sequence{r: r, a: a, text: a.Text}
-	at := len(s.text)
+	s := &sequence{r: r, a: a}
+	text, at := a.Text, len(a.Text)
 	for _, stop := range r.Stop {
 		if i := strings.Index(a.Text, stop); i >= 0 && (i < at || s.stopped == nil) {
 			at, s.stopped = i, stop
-			s.text = a.Text[:i]
+			text = a.Text[:i]
 			if r.IncludeStop {
-				s.text += stop
+				text += stop
 			}
 		}
 	}
+	for text != "" {
+		id := int32(text[0])
+		for _, m := range r.Marks {
+			if strings.HasPrefix(text, control[m]) {
+				id = m
+			}
+		}
+		s.tokens = append(s.tokens, id)
+		text = text[len(tokenText(id)):]
+	}
 	return s
+}
+
+// tokenText is the text of a byte or a mark, none of another token.
+func tokenText(id int32) string {
+	switch {
+	case id < 256:
+		return string([]byte{byte(id)})
+	case id >= Think:
+		return control[id]
+	}
+	return ""
 }
 
 func (s *sequence) step() engine.Event {
 	ev := engine.Event{}
 	var id int32 = ImEnd
-	end := s.made >= len(s.text)
+	end := s.made >= len(s.tokens)
 	if !end {
-		id = int32(s.text[s.made])
+		id = s.tokens[s.made]
 	}
 	s.made++
 	ev.Usage = engine.Usage{Prompt: len(s.r.Prompt), Cached: s.a.Cached, Completion: s.made}
@@ -414,9 +451,10 @@ func (s *sequence) step() engine.Event {
 	s.held = append(s.held, t)
 	var b []byte
 	for _, h := range s.held {
-		if h.ID < 256 {
-			b = append(b, byte(h.ID))
+		if h.ID >= Think {
+			ev.Marks = append(ev.Marks, engine.Mark{At: len(b), Len: len(control[h.ID])})
 		}
+		b = append(b, tokenText(h.ID)...)
 	}
 	whole := utf8.Valid(b)
 	switch {
@@ -427,6 +465,8 @@ func (s *sequence) step() engine.Event {
 	}
 	if whole {
 		ev.Text = string(b)
+	} else {
+		ev.Marks = nil
 	}
 	if whole || ev.Finish != engine.FinishNone { // a half character at the end is dropped
 		ev.Tokens, s.held = s.held, nil

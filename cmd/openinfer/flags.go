@@ -1,12 +1,7 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,7 +20,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
-	models, maxModelLen, maxNumSeqs, kvCacheDType []string
+	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser []string
 }
 
 // deviceFlags adds what says where and with how much a model runs.
@@ -36,6 +31,7 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
 	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
 }
 
@@ -54,9 +50,16 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
-	return config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models,
-		func(s string) error { c.KVCacheDType = s; return nil },
-		func(mo *config.Model, s string) error { mo.KVCacheDType = s; return nil })
+	setName := func(to *string) func(string) error {
+		return func(s string) error { *to = s; return nil }
+	}
+	err = config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models, setName(&c.KVCacheDType),
+		func(mo *config.Model, s string) error { return setName(&mo.KVCacheDType)(s) })
+	if err != nil {
+		return err
+	}
+	return config.PerModel("reasoning-parser", m.reasoningParser, c.Models, setName(&c.ReasoningParser),
+		func(mo *config.Model, s string) error { return setName(&mo.ReasoningParser)(s) })
 }
 
 func engineOptions(c config.Serve) (engine.Options, error) {
@@ -67,34 +70,44 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType,
 		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
 	}
-	embedded := engine.EmbeddedModels()
 	for _, m := range c.Models {
-		if m.Path == "" && !slices.Contains(embedded, m.Name) {
-			return o, fmt.Errorf("--models %s: no embedded model has that name (there are %s); for a checkpoint write %s=PATH",
-				m.Name, strings.Join(embedded, ", "), m.Name)
-		}
 		if m.MaxModelLen == 0 {
 			m.MaxModelLen = c.MaxModelLen
 		}
+		if m.ReasoningParser == "" {
+			m.ReasoningParser = c.ReasoningParser
+		}
 		o.Models = append(o.Models, engine.ModelSpec{
 			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
+			ReasoningParser: m.ReasoningParser,
 		})
 	}
 	return o, nil
 }
 
-// modelArgument reads a model given as one word: NAME of an embedded one, NAME=PATH or PATH.
+// locate finds models that a command line names, and names those that have no name.
+func locate(models []config.Model) error {
+	for i := range models {
+		m := &models[i]
+		found, err := engine.Locate(m.Path)
+		switch {
+		case err != nil && m.Name != "":
+			return fmt.Errorf("model %s: %w", m.Name, err)
+		case err != nil:
+			return err
+		case m.Name == "":
+			m.Name = found.Name
+		}
+		if found.Path != "" || m.Name == found.Name {
+			m.Path = found.Path
+		}
+	}
+	return nil
+}
+
+// modelArgument reads MODEL or NAME=MODEL of the command line.
 func modelArgument(arg string) (config.Model, error) {
-	if slices.Contains(engine.EmbeddedModels(), arg) {
-		return config.Model{Name: arg}, nil
-	}
-	m := config.Model{Name: strings.TrimSuffix(filepath.Base(arg), ".gguf"), Path: arg}
-	if name, path, ok := strings.Cut(arg, "="); ok && name != "" && !strings.ContainsAny(name, "/\\") {
-		m = config.Model{Name: name, Path: path}
-	}
-	if _, err := os.Stat(m.Path); errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("model %q: there is no such folder or .gguf file, and no embedded model of that name (there are %s)",
-			arg, strings.Join(engine.EmbeddedModels(), ", "))
-	}
-	return m, nil
+	models := []config.Model{config.ParseModel(arg)}
+	err := locate(models)
+	return models[0], err
 }

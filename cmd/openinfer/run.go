@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 	"github.com/openinfer-go/openinfer/internal/config"
 )
@@ -27,8 +28,10 @@ func runCommand() *cobra.Command {
 		Short: "Answer a prompt in the terminal; without one, chat line by line",
 		Long: `Answer a prompt in the terminal, or chat line by line when there is none.
 
-MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder or a .gguf file.
-A model without a chat template continues the prompt as plain text.
+MODEL is an embedded model (demo-tales, demo-bard), a checkpoint folder, a .gguf file, or a model that
+"openinfer pull" has fetched: org/name, or org/name:Q4_K_M of several GGUF files.
+A model without a chat template continues the prompt as plain text. What a model thinks before it
+answers goes to standard error.
 
 A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: each line is a message.`,
 		Example: `  openinfer run demo-tales "Tell me a story about a fox and a king" --seed 3
@@ -36,7 +39,7 @@ A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: eac
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0:
-				return fmt.Errorf("run needs a model: an embedded one (%s), a checkpoint folder or a .gguf file", strings.Join(engine.EmbeddedModels(), ", "))
+				return fmt.Errorf("run needs a model: an embedded one (%s), a checkpoint folder, a .gguf file or org/name of the hub cache", strings.Join(engine.EmbeddedModels(), ", "))
 			case len(args) > 2:
 				return fmt.Errorf("run takes a model and one prompt, got %d more words: put the prompt in quotes", len(args)-2)
 			}
@@ -62,7 +65,7 @@ A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: eac
 				return err
 			}
 			defer e.Close()
-			s.engine, s.info, s.out = e, e.Models()[0], cmd.OutOrStdout()
+			s.engine, s.info, s.out, s.thoughts = e, e.Models()[0], cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if len(args) == 2 {
 				_, err := s.answer(cmd.Context(), args[1])
 				return err
@@ -76,6 +79,7 @@ A chat ends with an empty line, Ctrl-D or Ctrl-C. Piped input is a chat too: eac
 	f.Float32Var(&s.temperature, "temperature", 0, "0 is greedy (default: the checkpoint's)")
 	f.Int64Var(&s.seed, "seed", 0, "same seed, same answer (default: a new one each time)")
 	f.StringVar(&s.system, "system", "", "system message")
+	f.StringVar(&s.kwargs, "chat-template-kwargs", "", `variables of the chat template, a JSON object: '{"enable_thinking": false}'`)
 	f.BoolVar(&s.verbose, "verbose", false, "print tokens and speed after each answer")
 	return cmd
 }
@@ -85,10 +89,12 @@ type session struct {
 	engine      *engine.Engine
 	info        engine.ModelInfo
 	out         io.Writer
+	thoughts    io.Writer // where reasoning goes
 	maxTokens   int
 	temperature float32
 	seed        int64
 	system      string
+	kwargs      string
 	verbose     bool
 	given       func(flag string) bool // on the command line
 	messages    []map[string]string
@@ -155,11 +161,13 @@ func (s *session) turn(ctx context.Context, line string) error {
 
 // answer streams the model's answer to text and adds both to the conversation.
 func (s *session) answer(ctx context.Context, text string) (string, error) {
-	ids, err := s.prompt(text)
+	prompt, err := s.prompt(text)
 	if err != nil {
 		return "", err
 	}
-	r := engine.Request{Model: s.info.Name, Prompt: ids, MaxTokens: s.maxTokens, Sampling: s.info.Defaults}
+	r := engine.Request{
+		Model: s.info.Name, Prompt: prompt.IDs, MaxTokens: s.maxTokens, Sampling: s.info.Defaults, Marks: s.info.Reasoning.Marks,
+	}
 	if s.given("max-tokens") && s.maxTokens < 1 {
 		return "", fmt.Errorf("--max-tokens %d: must be at least 1", s.maxTokens)
 	}
@@ -174,12 +182,21 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var full strings.Builder
+	var full, thoughts strings.Builder
+	parts := reasoning.NewAnswer(s.info.Reasoning, prompt.InReasoning, false)
 	for ev := range events {
-		if _, err := fmt.Fprint(s.out, ev.Text); err != nil {
-			return "", err
+		for _, p := range parts.Add(ev) {
+			to, all := s.out, &full
+			if p.Reasoning {
+				to, all = s.thoughts, &thoughts
+			} else if full.Len() == 0 && thoughts.Len() > 0 {
+				fmt.Fprint(s.thoughts, "\n\n")
+			}
+			if _, err := fmt.Fprint(to, p.Text); err != nil {
+				return "", err
+			}
+			all.WriteString(p.Text)
 		}
-		full.WriteString(ev.Text)
 		if ev.Finish == engine.FinishError {
 			return "", ev.Err
 		}
@@ -192,13 +209,18 @@ func (s *session) answer(ctx context.Context, text string) (string, error) {
 	if _, err := fmt.Fprintln(s.out); err != nil {
 		return "", err
 	}
-	s.messages = append(s.messages, map[string]string{"role": "assistant", "content": full.String()})
+	turn := map[string]string{"role": "assistant", "content": full.String()}
+	if thoughts.Len() > 0 {
+		turn["reasoning_content"] = thoughts.String()
+	}
+	s.messages = append(s.messages, turn)
 	return full.String(), ctx.Err()
 }
 
-func (s *session) prompt(text string) ([]int32, error) {
+func (s *session) prompt(text string) (engine.RenderedChat, error) {
 	if !s.info.HasChat {
-		return s.engine.Tokenize(s.info.Name, text, true)
+		ids, err := s.engine.Tokenize(s.info.Name, text, true)
+		return engine.RenderedChat{IDs: ids}, err
 	}
 	if len(s.messages) == 0 && s.system != "" {
 		s.messages = append(s.messages, map[string]string{"role": "system", "content": s.system})
@@ -206,10 +228,9 @@ func (s *session) prompt(text string) ([]int32, error) {
 	s.messages = append(s.messages, map[string]string{"role": "user", "content": text})
 	raw, err := json.Marshal(s.messages)
 	if err != nil {
-		return nil, err
+		return engine.RenderedChat{}, err
 	}
-	_, ids, err := s.engine.RenderChat(s.info.Name, engine.ChatPrompt{Messages: raw, AddGenerationPrompt: true})
-	return ids, err
+	return s.engine.RenderChat(s.info.Name, engine.ChatPrompt{Messages: raw, AddGenerationPrompt: true, Kwargs: json.RawMessage(s.kwargs)})
 }
 
 func isTerminal(r io.Reader) bool {

@@ -19,7 +19,7 @@ func demoSession(t *testing.T, maxModelLen int) (*session, *bytes.Buffer) {
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	out := new(bytes.Buffer)
-	return &session{engine: e, info: e.Models()[0], out: out, maxTokens: 16, given: func(string) bool { return false }}, out
+	return &session{engine: e, info: e.Models()[0], out: out, thoughts: out, maxTokens: 16, given: func(string) bool { return false }}, out
 }
 
 // TestChatEndsWhileItWaits: Ctrl-C cancels ctx, and a read that never returns must not hold the chat.

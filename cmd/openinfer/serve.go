@@ -30,11 +30,13 @@ func serveCommand() *cobra.Command {
 		Short: "Serve models over an OpenAI-compatible HTTP API",
 		Long: `Serve models over an OpenAI-compatible HTTP API.
 
-Without --models the two embedded models are served. NAME alone is an embedded model, NAME=PATH a
-checkpoint folder (safetensors) or a .gguf file; NAME is the model's id in the API. A flag that
-takes N or NAME=N sets a value for all models or for one.`,
+Without --models the two embedded models are served. A MODEL is an embedded model, a checkpoint folder
+(safetensors), a .gguf file, or a model that "openinfer pull" has fetched: org/name, or org/name:Q4_K_M
+of several GGUF files. NAME=MODEL gives it another id in the API. A flag that takes N or NAME=N sets a
+value for all models or for one.`,
 		Example: `  openinfer serve
   openinfer serve --models demo-tales,smol=SmolLM2-135M-Instruct.Q4_1.gguf --max-num-seqs 16,smol=64
+  openinfer serve --models Qwen/Qwen3-1.7B-GPTQ-Int8,phi=unsloth/phi-4-GGUF:Q4_K_M
   openinfer serve --config openinfer.yaml --listen 0.0.0.0:8080 --api-key-file keys.txt`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -43,7 +45,7 @@ takes N or NAME=N sets a value for all models or for one.`,
 			case slices.Contains(engine.EmbeddedModels(), args[0]):
 				return fmt.Errorf("serve takes no arguments, only flags: write --models %s", args[0])
 			}
-			return fmt.Errorf("serve takes no arguments, only flags: if %q is a model, write --models NAME=%[1]s", args[0])
+			return fmt.Errorf("serve takes no arguments, only flags: if %q is a model, write --models %[1]s", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
@@ -55,6 +57,9 @@ takes N or NAME=N sets a value for all models or for one.`,
 				var err error
 				if c.Models, err = config.ParseModels(m.models); err != nil {
 					return err
+				}
+				if err := locate(c.Models); err != nil {
+					return fmt.Errorf("--models: %w", err)
 				}
 			}
 			if len(c.Models) == 0 {
@@ -73,7 +78,7 @@ takes N or NAME=N sets a value for all models or for one.`,
 	}
 	deviceFlags(cmd, &c, &m)
 	f := cmd.Flags()
-	f.StringSliceVar(&m.models, "models", nil, "NAME or NAME=PATH, separated by commas (default: the embedded models)")
+	f.StringSliceVar(&m.models, "models", nil, "MODEL or NAME=MODEL, separated by commas (default: the embedded models)")
 	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _, paths from the working directory; flags win over it")
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
 	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")

@@ -1,6 +1,6 @@
 // Package text turns the bytes of tokens into text as they come: whole characters only
 // (Assembler), nothing that may still become a stop string (Stops), and for each piece of text
-// the tokens it completes (Stream).
+// the tokens it completes and the marks in it (Stream).
 //
 // It owns no tokenizer and no sampling: what a token's bytes are, and what is done about a stop,
 // is engine's.

@@ -2,6 +2,7 @@ package text
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -261,22 +262,68 @@ func TestStreamEqualsUncutAndReleasesEveryToken(t *testing.T) {
 	}
 }
 
+// Marks show where they are however stop strings hold text back, whole or not at all.
+func TestStreamMarks(t *testing.T) {
+	type token struct {
+		text string
+		mark bool
+	}
+	tokens := []token{{"<m>", true}, {"a", false}, {"<m>", false}, {"\xf0\x9f", false}, {"</m>", true}, {"b <", false}, {"<m>", true}, {"</m>", true}, {"é", false}}
+	const want = "[<m>]a<m>\ufffd[</m>]b <[<m>][</m>]é"
+	for stop, want := range map[string]string{
+		"":         want,
+		"zzz":      want,
+		"m>z":      want, // holds back a part of each mark
+		"<m>z":     want,
+		"</m><":    want,
+		"</m>b":    "[<m>]a<m>\ufffd",
+		"/m>b":     "[<m>]a<m>\ufffd", // nothing of a mark that was cut
+		"<<m>":     "[<m>]a<m>\ufffd[</m>]b ",
+		"m></m>é":  "[<m>]a<m>\ufffd[</m>]b <",
+		"\ufffd</": "[<m>]a<m>",
+	} {
+		s := NewStream(NewStops([]string{stop}, false))
+		got, stopped, released := "", false, 0
+		add := func(d Delta) {
+			at := 0
+			for _, m := range d.Marks {
+				got += d.Text[at:m.At] + "[" + d.Text[m.At:m.At+m.Len] + "]"
+				at = m.At + m.Len
+			}
+			got += d.Text[at:]
+			stopped = stopped || d.Stopped
+			released += d.Tokens
+		}
+		for _, tok := range tokens {
+			if tok.mark {
+				add(s.PushMark([]byte(tok.text), true))
+			} else {
+				add(s.Push([]byte(tok.text), true))
+			}
+		}
+		add(s.Finish())
+		if got != want || !stopped && released != len(tokens) {
+			t.Errorf("stop %q: got %q, want %q; %d tokens", stop, got, want, released)
+		}
+	}
+}
+
 func TestStreamTokensComeWithTheirText(t *testing.T) {
 	s := NewStream(NewStops([]string{"STOP"}, false))
 	for _, c := range []struct {
 		token string
 		want  Delta
 	}{
-		{"hi", Delta{"hi", 1, false, -1}},
-		{" S", Delta{" ", 0, false, -1}}, // half of the token is held back
-		{"TO", Delta{"", 0, false, -1}},
-		{"\xf0\x9f", Delta{"", 0, false, -1}}, // may still not be a stop
-		{"\x98\x80", Delta{"STO😀", 4, false, -1}},
-		{"", Delta{"", 1, false, -1}}, // a token without text
-		{"ST", Delta{"", 0, false, -1}},
-		{"OPx", Delta{"", 2, true, 0}},
+		{"hi", Delta{"hi", nil, 1, false, -1}},
+		{" S", Delta{" ", nil, 0, false, -1}}, // half of the token is held back
+		{"TO", Delta{"", nil, 0, false, -1}},
+		{"\xf0\x9f", Delta{"", nil, 0, false, -1}}, // may still not be a stop
+		{"\x98\x80", Delta{"STO😀", nil, 4, false, -1}},
+		{"", Delta{"", nil, 1, false, -1}}, // a token without text
+		{"ST", Delta{"", nil, 0, false, -1}},
+		{"OPx", Delta{"", nil, 2, true, 0}},
 	} {
-		if got := s.Push([]byte(c.token), true); got != c.want {
+		if got := s.Push([]byte(c.token), true); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q: got %+v, want %+v", c.token, got, c.want)
 		}
 	}

@@ -33,6 +33,7 @@ type Serve struct {
 	Exact            bool   `yaml:"exact"`
 	KVMemory         Size   `yaml:"kv_memory"`
 	KVCacheDType     string `yaml:"kv_cache_dtype"`
+	ReasoningParser  string `yaml:"reasoning_parser"`
 	PrefixCaching    *bool  `yaml:"prefix_caching"`
 	MaxNumSeqs       int    `yaml:"max_num_seqs"`
 	MaxModelLen      int    `yaml:"max_model_len"`
@@ -48,6 +49,8 @@ type Model struct {
 	MaxModelLen  int    `yaml:"max_model_len"`
 	MaxNumSeqs   int    `yaml:"max_num_seqs"`
 	KVCacheDType string `yaml:"kv_cache_dtype"`
+
+	ReasoningParser string `yaml:"reasoning_parser"`
 }
 
 // Read reads a YAML file over s. An unknown key is an error with its line and column.
@@ -85,27 +88,35 @@ func yamlError(err error, data []byte) string {
 	return text
 }
 
-// ParseModels reads the --models flag: NAME or NAME=PATH, separated by commas.
+// ParseModels reads the --models flag: MODEL or NAME=MODEL, separated by commas. A MODEL alone has no Name here:
+// who finds it names it.
 func ParseModels(flag []string) ([]Model, error) {
 	if len(flag) == 0 {
-		return nil, errors.New("--models: names no model; write NAME or NAME=PATH, separated by commas")
+		return nil, errors.New("--models: names no model; write MODEL or NAME=MODEL, separated by commas")
 	}
 	var models []Model
 	for _, item := range flag {
-		name, path, hasPath := strings.Cut(strings.TrimSpace(item), "=")
+		m := ParseModel(item)
 		switch {
-		case name == "" && !hasPath:
-			return nil, errors.New("--models: an entry is empty; write NAME or NAME=PATH, separated by commas")
-		case name == "":
+		case m == Model{}:
+			return nil, errors.New("--models: an entry is empty; write MODEL or NAME=MODEL, separated by commas")
+		case strings.HasPrefix(item, "="):
 			return nil, fmt.Errorf("--models %q: the name before = is missing; it is the model's id in the API", item)
-		case hasPath && path == "":
-			return nil, fmt.Errorf("--models %q: the path after = is missing: a checkpoint folder or a .gguf file", item)
-		case !hasPath && strings.ContainsAny(name, "/\\"), !hasPath && strings.HasSuffix(name, ".gguf"):
-			return nil, fmt.Errorf("--models %q: looks like a path; give the model a name: --models NAME=%s", item, name)
+		case m.Path == "":
+			return nil, fmt.Errorf("--models %q: the model after = is missing: a checkpoint folder, a .gguf file or org/name of the hub cache", item)
 		}
-		models = append(models, Model{Name: name, Path: path})
+		models = append(models, m)
 	}
 	return models, nil
+}
+
+// ParseModel reads one MODEL or NAME=MODEL. A = behind a slash belongs to a path.
+func ParseModel(item string) Model {
+	item = strings.TrimSpace(item)
+	if name, path, ok := strings.Cut(item, "="); ok && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, ".") {
+		return Model{Name: name, Path: path}
+	}
+	return Model{Path: item}
 }
 
 // Check reports a value that no server could have.

@@ -11,13 +11,14 @@ import (
 )
 
 func TestParseModels(t *testing.T) {
-	got, err := ParseModels([]string{"demo-tales", "smol=/m/smol.gguf", "q=/m/a=b"})
-	want := []Model{{Name: "demo-tales"}, {Name: "smol", Path: "/m/smol.gguf"}, {Name: "q", Path: "/m/a=b"}}
+	got, err := ParseModels([]string{"demo-tales", "smol=/m/smol.gguf", "q=/m/a=b", "org/name:Q4_K_M", "id=org/name@rev", "/m/x=y.gguf", "./a=b"})
+	want := []Model{{Path: "demo-tales"}, {Name: "smol", Path: "/m/smol.gguf"}, {Name: "q", Path: "/m/a=b"},
+		{Path: "org/name:Q4_K_M"}, {Name: "id", Path: "org/name@rev"}, {Path: "/m/x=y.gguf"}, {Path: "./a=b"}}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Fatalf("got %v, %v; want %v", got, err, want)
 	}
 	for item, says := range map[string]string{
-		"": "empty", "=/x": "name before", "a=": "path after", "/models/x": "looks like a path", "x.gguf": "looks like a path",
+		"": "empty", "=": "empty", "=/x": "name before", "a=": "model after",
 	} {
 		if _, err := ParseModels([]string{item}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: error %v, want one that says %q", item, err, says)

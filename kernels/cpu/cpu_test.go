@@ -3,6 +3,7 @@
 package cpu_test
 
 import (
+	"math"
 	"os"
 	"runtime"
 	"testing"
@@ -57,4 +58,46 @@ func TestConformance(t *testing.T) {
 	t.Run("portable exact", func(t *testing.T) {
 		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Exact: true, Threads: 2}), kerneltest.Float32())
 	})
+}
+
+// TestRangesOfUploads: a range of an array is that of this array, however many others there are.
+func TestRangesOfUploads(t *testing.T) {
+	d, err := cpu.Open(cpu.Options{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const n = 9
+	b, err := d.Alloc(n * n * 2 * 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Free(b)
+	dst := kernels.Tensor{Buf: b, Rows: n * n, Cols: 2, Stride: 2}
+	d.Begin()
+	var uploads []kernels.Ints
+	for i := range int32(n) {
+		var host []int32
+		for j := range int32(n) {
+			host = append(host, n*i+j)
+		}
+		uploads = append(uploads, d.Upload(kernels.Ints{Host: host}))
+	}
+	for i, u := range uploads {
+		for j := range n {
+			d.CosSin(dst.RowRange(n*i+j, n*i+j+1), kernels.Rotary{InvFreq: []float32{0.01}, Scale: 1}, u.Range(j, j+1))
+		}
+	}
+	if err := d.End(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n * n {
+		if got, want := dst.Row(i)[1], math.Sin(0.01*float64(i)); math.Abs(float64(got)-want) > 1e-6 {
+			t.Errorf("sine of position %d: %v, want %v", i, got, want)
+		}
+	}
 }

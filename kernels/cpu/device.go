@@ -37,13 +37,14 @@ type device struct {
 	step    *step   // being recorded
 	used    []*step // ran in this step already; their arrays still count
 	idle    []*step
-	number  uint64 // of the last upload
 	err     error
 	prepQ   scratch
 	prepF   scratch
 	partial scratch
 	delta   scratch
 	sampler sampler
+
+	lastAddr uint64 // given to an upload
 }
 
 // Open starts the threads. Close ends them.

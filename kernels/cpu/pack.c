@@ -6,6 +6,28 @@
 #include <string.h>
 #include "vec_portable.h"
 
+// word4 is 4 codes of a row.
+static inline uint32_t word4(const uint8_t *c) {
+	uint32_t w;
+	memcpy(&w, c, 4);
+	return w;
+}
+
+// pack_block packs 8 whole rows of a block, stride bytes apart, 4 codes at a time.
+static void pack_block(uint8_t *dst, const uint8_t *codes, size_t stride, int bits) {
+	for (int r = 0; r < 8; r++, codes += stride, dst += 4)
+		for (int i = 0; i < 8; i++) {
+			uint32_t w;
+			if (bits == 8) {
+				w = word4(codes + 4 * i) ^ 0x80808080u;
+				memcpy(dst + i * 32, &w, 4);
+			} else if (i % 2 == 0) {
+				w = (word4(codes + 4 * i) & 0x0f0f0f0fu) | (word4(codes + 4 * i + 4) & 0x0f0f0f0fu) << 4;
+				memcpy(dst + i / 2 * 32, &w, 4);
+			}
+		}
+}
+
 // oi_pack packs up to 8 rows of K codes; kpad inputs are stored, header bytes precede each group
 // of gblocks blocks.
 void oi_pack(uint8_t *dst, const uint8_t *codes, int rows, int K, int kpad, int gblocks, int header, int bits) {
@@ -14,23 +36,17 @@ void oi_pack(uint8_t *dst, const uint8_t *codes, int rows, int K, int kpad, int 
 		dst += header;
 		int end = b + gblocks < blocks ? b + gblocks : blocks;
 		for (; b < end; b++) {
-			uint8_t block[8][32];
 			int k0 = b * 32, n = K - k0 < 32 ? K - k0 : 32;
-			if (n < 32 || rows < 8)
+			if (n == 32 && rows == 8) {
+				pack_block(dst, codes + k0, K, bits);
+			} else {
+				uint8_t block[8][32];
 				memset(block, bits == 8 ? 128 : 0, sizeof block);
-			for (int r = 0; r < rows; r++)
-				if (n > 0)
-					memcpy(block[r], codes + (size_t)r * K + k0, n);
-			for (int r = 0; r < 8; r++)
-				for (int i = 0; i < 8; i++) {
-					const uint8_t *c = block[r] + 4 * i;
-					if (bits == 8)
-						for (int j = 0; j < 4; j++)
-							dst[i * 32 + r * 4 + j] = c[j] - 128;
-					else if (i % 2 == 0)
-						for (int j = 0; j < 4; j++)
-							dst[i / 2 * 32 + r * 4 + j] = (c[j] & 15) | c[j + 4] << 4;
-				}
+				for (int r = 0; r < rows; r++)
+					if (n > 0)
+						memcpy(block[r], codes + (size_t)r * K + k0, n);
+				pack_block(dst, block[0], 32, bits);
+			}
 			dst += bits == 8 ? 256 : 128;
 		}
 	}
@@ -38,6 +54,17 @@ void oi_pack(uint8_t *dst, const uint8_t *codes, int rows, int K, int kpad, int 
 
 // oi_pack_float packs up to 8 rows of float weights; values are exactly of the stored type.
 void oi_pack_float(uint8_t *dst, const float *w, int rows, int K, int kpad, int kind) {
+	if (kind == OI_WBF16 && rows == 8) { // embeddings of a large vocabulary are gigabytes
+		uint16_t *d = (uint16_t *)dst;
+		for (int k = 0; k < K; k++, d += 8)
+			for (int r = 0; r < 8; r++) {
+				uint32_t u;
+				memcpy(&u, w + (size_t)r * K + k, 4);
+				d[r] = (uint16_t)(u >> 16);
+			}
+		memset(d, 0, (size_t)(kpad - K) * 16);
+		return;
+	}
 	for (int k = 0; k < kpad; k++)
 		for (int r = 0; r < 8; r++) {
 			float v = k < K && r < rows ? w[(size_t)r * K + k] : 0;

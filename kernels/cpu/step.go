@@ -34,11 +34,11 @@ type step struct {
 	runs    []chainList
 }
 
-// upload is an array of the step that the device has. Its number, which is never used again, is
-// what the caller knows as its address.
+// upload is an array of the step that the device has. What the caller knows as its address is made
+// up: none is ever used again, and those of its entries follow it, as kernels.Ints.Range has it.
 type upload struct {
-	number uint64
-	host   []int32
+	addr uint64
+	host []int32
 }
 
 // rows names the rows that a command wrote, and where it can be told to prepare them.
@@ -123,9 +123,9 @@ func args[T any](s *step) *T {
 // ints returns the address of an array of the step, copying it in if it was not uploaded in it.
 func (s *step) ints(a kernels.Ints) *C.int32_t {
 	if a.Addr != 0 {
-		for i := range s.uploads {
-			if s.uploads[i].number == a.Addr {
-				return (*C.int32_t)(unsafe.SliceData(s.uploads[i].host))
+		for _, u := range s.uploads {
+			if from := (a.Addr - u.addr) / 4; a.Addr >= u.addr && from <= uint64(len(u.host)) {
+				return (*C.int32_t)(unsafe.SliceData(u.host[from:]))
 			}
 		}
 	}
@@ -218,9 +218,10 @@ func (d *device) End() error {
 // Upload implements kernels.Device.
 func (d *device) Upload(a kernels.Ints) kernels.Ints {
 	host := d.step.copyInts(a.Host)
-	d.number++
-	d.step.uploads = append(d.step.uploads, upload{d.number, host})
-	return kernels.Ints{Host: a.Host, Addr: d.number}
+	u := upload{d.lastAddr + 4, host}
+	d.lastAddr = u.addr + uint64(len(host))*4
+	d.step.uploads = append(d.step.uploads, u)
+	return kernels.Ints{Host: a.Host, Addr: u.addr}
 }
 
 // fail keeps the first error of the step. What follows it is not recorded.

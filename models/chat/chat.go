@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,8 @@ type Template struct {
 	used     map[rune]bool // private-use characters of the source
 	// lists says for which roles the template reads contents that are lists of parts.
 	lists map[string]bool
+	// systems: the text of a system message at the start appears.
+	systems bool
 }
 
 // Marks are those of Tokens.Added that count as control tokens, since the template's source has
@@ -71,11 +74,12 @@ type Options struct {
 	Documents            any    // likewise
 	Kwargs               Object // more variables: chat_template_kwargs
 	// AsGiven hands the messages to the template as they are, as the reference does. Otherwise
-	// three kinds of message that clients send and some templates cannot read are put in another
-	// form of the same meaning: a list of text parts becomes their joined text for a template
-	// that reads no lists from that role; and when the template raises an error, it is tried
-	// again with empty text for the null content of a turn that calls tools, with arguments
-	// given as JSON text read into objects, and with both.
+	// what clients send and some templates cannot read is put in another form of the same
+	// meaning. A list of text parts becomes their joined text for a template that reads no
+	// lists from that role. Reasoning of earlier turns has all its names. When the template
+	// raises an error, it is tried again with empty text for the null content of an assistant,
+	// with arguments given as JSON text read into objects, and with both; and then in another
+	// order (orders.go has the rule).
 	AsGiven bool
 	// Now is the clock of strftime_now; zero is the time of day.
 	Now time.Time
@@ -151,13 +155,17 @@ func (t *Template) probe() {
 		"assistant": {turn("user", "u"), turn("assistant", parts), turn("user", "u")},
 		"tool":      {turn("user", "u"), calls, turn("tool", parts)},
 	} {
-		p, err := t.render(messages, Options{AddGenerationPrompt: true}, probeOps)
+		ops := probeOps
+		p, err := t.render(messages, Options{AddGenerationPrompt: true}, &ops)
 		one, two := strings.Index(p.Text, "oneQX"), strings.LastIndex(p.Text, "twoQX")
 		if err == nil && one >= 0 && one < two {
 			between := p.Text[one:two]
 			t.lists[role] = !strings.ContainsAny(between, `'"{}`)
 		}
 	}
+	ops := probeOps
+	p, err := t.render([]Message{turn("system", "oneQX"), turn("user", "u")}, Options{AddGenerationPrompt: true}, &ops)
+	t.systems = err == nil && strings.Contains(p.Text, "oneQX")
 }
 
 // Render writes the prompt of a conversation. Errors are of type *Error.
@@ -168,16 +176,25 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 	if o.ContinueFinalMessage && o.AddGenerationPrompt {
 		return Prompt{}, errorAt("continue_final_message", "cannot be combined with add_generation_prompt")
 	}
+	ops := maxOps
 	if o.AsGiven {
-		return t.render(messages, o, maxOps)
+		return t.render(messages, o, &ops)
+	}
+	if err := checkKwargs(o.Kwargs); err != nil {
+		return Prompt{}, err
 	}
 	given := make([]Message, len(messages))
 	for i, m := range messages {
-		if given[i] = m; !t.lists[m.Role()] {
-			given[i] = joinParts(m)
+		if given[i] = withReasoning(m); !t.lists[m.Role()] {
+			given[i] = joinParts(given[i])
 		}
 	}
-	p, err := t.render(given, o, maxOps)
+	return t.ordered(given, o, &ops)
+}
+
+// readable renders messages, if need be with what some templates cannot read in another form.
+func (t *Template) readable(given []Message, o Options, ops *int) (Prompt, error) {
+	p, err := t.render(given, o, ops)
 	if err == nil {
 		return p, nil
 	}
@@ -191,14 +208,15 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 		if !any {
 			continue
 		}
-		if p, retryErr := t.render(changed, o, maxOps); retryErr == nil {
+		if p, err = t.render(changed, o, ops); err == nil {
 			return p, nil
 		}
 	}
-	return Prompt{}, err
+	return Prompt{}, err // of the form that is the easiest to read: what remains is the conversation's
 }
 
-func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err error) {
+// render runs the template once; what it takes comes off ops.
+func (t *Template) render(messages []Message, o Options, ops *int) (p Prompt, err error) {
 	used := maps.Clone(t.used)
 	size := 0
 	visit := func(text string) {
@@ -211,7 +229,7 @@ func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err
 	for _, v := range []any{o.Tools, o.Documents, o.Kwargs} {
 		texts(v, visit)
 	}
-	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, ops: ops, text: maxText + 32*size}
+	s := &state{now: o.Now, marks: newMarks(t.control, used), keys: map[*jinja.Dict]origin{}, ops: *ops, text: maxText + 32*size}
 	if s.now.IsZero() {
 		s.now = time.Now()
 	}
@@ -220,6 +238,7 @@ func (t *Template) render(messages []Message, o Options, ops int) (p Prompt, err
 		return Prompt{}, err
 	}
 	defer func() {
+		*ops = max(s.ops, 0)
 		if r := recover(); r != nil {
 			p, err = Prompt{}, errorAt("messages", "the chat template cannot render this conversation: %v", r)
 		}
@@ -270,12 +289,32 @@ func (t *Template) variables(s *state, messages []Message, o Options) (map[strin
 		if strings.HasPrefix(m.Key, "oi__") || strings.HasPrefix(m.Key, "__") {
 			return nil, errorAt("chat_template_kwargs."+m.Key, "is a reserved name")
 		}
-		if m.Key == "messages" || m.Key == "tools" || m.Key == "documents" || m.Key == "add_generation_prompt" {
+		if slices.Contains(ownFields, m.Key) {
 			return nil, errorAt("chat_template_kwargs."+m.Key, "is a field of the request itself")
+		}
+		if slices.Contains(settings, m.Key) {
+			return nil, errorAt("chat_template_kwargs."+m.Key, "is not a variable of the template")
 		}
 		vars[m.Key] = s.value(m.Value, fromClient)
 	}
 	return vars, nil
+}
+
+// Names that are no variables: fields of the request, and parameters of the reference's own function.
+var (
+	ownFields = []string{"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}
+	settings  = []string{"conversation", "chat_template", "tokenize", "tokenizer_kwargs", "return_dict", "return_tensors", "return_assistant_tokens_mask"}
+)
+
+// checkKwargs checks the switches that templates read as true or false: "false" would be true.
+func checkKwargs(kwargs Object) error {
+	for _, key := range []string{"enable_thinking", "thinking"} {
+		v, _ := kwargs.Get(key)
+		if _, ok := v.(bool); !ok && v != nil {
+			return errorAt("chat_template_kwargs."+key, "must be true or false, not %s", jsonType(v))
+		}
+	}
+	return nil
 }
 
 // message is a turn as the template sees it. Its role is checked text and stays unmarked: some

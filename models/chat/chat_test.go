@@ -104,6 +104,28 @@ func joinedSegments(p Prompt) string {
 	return b.String()
 }
 
+// leftOut are the conversations of which the reference leaves out texts.
+var leftOut = map[string]bool{
+	"gemma3 system_only": true, "qwen3.6 user_system_user": true, "gpt-oss user_system_user": true, "gpt-oss two_systems": true,
+	"phi-4 tool_round_json_string": true, "phi-4 two_tool_calls": true, "phi-4 tool_round_without_tools": true,
+	"phi-4-first-release tool_round_json_string": true, "phi-4-first-release two_tool_calls": true, "phi-4-first-release tool_round_without_tools": true,
+}
+
+// missingTexts are the contents that are not in a prompt, in the order of the messages.
+func missingTexts(messages []Message, prompt string) []string {
+	var missing []string
+	for _, m := range messages {
+		text, _ := m.Content().(string)
+		_, after, ok := strings.Cut(prompt, strings.TrimSpace(text))
+		if !ok {
+			missing = append(missing, text)
+			continue
+		}
+		prompt = after
+	}
+	return missing
+}
+
 func TestReferenceTemplates(t *testing.T) {
 	rendered, raised := 0, 0
 	for _, g := range goldenTemplates(t) {
@@ -139,9 +161,15 @@ func TestReferenceTemplates(t *testing.T) {
 				t.Errorf("%s %s: segments join to %q", g.Name, c.Name, joinedSegments(p))
 			}
 			// What the reference renders is rendered the same in a server's mode, but for lists
-			// of parts, which templates without a notion of them print as Python lists.
+			// of parts, which templates without a notion of them print as Python lists, and for
+			// what templates leave out.
 			o.AsGiven = false
-			if p, err := tmpl.Render(messages, o); (err != nil || p.Text != *c.Expected) && c.Name != "content_parts" {
+			p, err = tmpl.Render(messages, o)
+			if left := missingTexts(messages, *c.Expected); leftOut[g.Name+" "+c.Name] {
+				if still := missingTexts(messages, p.Text); err != nil || left == nil || still != nil {
+					t.Errorf("%s %s, as a server: %q %v; lacks %q, the reference %q", g.Name, c.Name, p.Text, err, still, left)
+				}
+			} else if (err != nil || p.Text != *c.Expected) && c.Name != "content_parts" {
 				t.Errorf("%s %s, as a server: %q %v", g.Name, c.Name, p.Text, err)
 			}
 		}

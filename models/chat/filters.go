@@ -42,7 +42,7 @@ func textFilter(f func(string) string) filter {
 		if err = firstError(err, p.done()); err != nil {
 			return undefined, err
 		}
-		return s.str(f(text))
+		return s.str(s.marks.mapped(text, f))
 	}
 }
 
@@ -99,7 +99,7 @@ func init() {
 		"title":  textFilter(titleFilter),
 		"wordcount": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {
 			text, err := s.print(v)
-			words := strings.FieldsFunc(text, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
+			words := strings.FieldsFunc(s.marks.plain(text), func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsNumber(r) })
 			return jinja.NewInt(int64(len(words))), firstError(err, p.done())
 		},
 		"safe": func(s *state, v jinja.Value, p *parameters) (jinja.Value, error) {

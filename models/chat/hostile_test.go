@@ -65,7 +65,8 @@ func TestHostileTemplates(t *testing.T) {
 		tmpl, err := Compile(source, Tokens{})
 		if err == nil {
 			var p Prompt
-			p, err = tmpl.render([]Message{{Object{{"role", "user"}, {"content", "x"}}}}, Options{}, ops)
+			left := ops
+			p, err = tmpl.render([]Message{{Object{{"role", "user"}, {"content", "x"}}}}, Options{}, &left)
 			var e *Error
 			if err != nil && !errors.As(err, &e) {
 				t.Errorf("%s: %T is not an *Error", name, err)

@@ -37,25 +37,31 @@ func TestJinja(t *testing.T) {
 	if len(golden.Cases) < 500 {
 		t.Fatalf("%d cases", len(golden.Cases))
 	}
-	for _, c := range golden.Cases {
-		got := ""
-		tmpl, err := Compile(c.Template, Tokens{Special: []string{"<b>", "'x"}})
-		if err == nil {
-			var p Prompt
-			p, err = tmpl.Render(messages, Options{AddGenerationPrompt: true, Kwargs: kwargs, AsGiven: true, Now: goldenClock})
-			got = p.Text
-			if err == nil && joinedSegments(p) != got {
-				t.Errorf("%s: segments join to %q, not %q", c.Template, joinedSegments(p), got)
+	var all []string // every character may begin a control token
+	for c := '!'; c <= '~'; c++ {
+		all = append(all, string(c)+"\u2603")
+	}
+	for _, special := range [][]string{{"<b>", "'x"}, all} {
+		for _, c := range golden.Cases {
+			got := ""
+			tmpl, err := Compile(c.Template, Tokens{Special: special})
+			if err == nil {
+				var p Prompt
+				p, err = tmpl.Render(messages, Options{AddGenerationPrompt: true, Kwargs: kwargs, AsGiven: true, Now: goldenClock})
+				got = p.Text
+				if err == nil && joinedSegments(p) != got {
+					t.Errorf("%s: segments join to %q, not %q", c.Template, joinedSegments(p), got)
+				}
 			}
-		}
-		switch {
-		case c.Text == nil && err == nil:
-			t.Errorf("%s: got %q, reference raises %s", c.Template, got, c.Raises)
-		case c.Text != nil && err != nil && refusedOnPurpose[c.Template]:
-		case c.Text != nil && err != nil:
-			t.Errorf("%s: %v, want %q", c.Template, err, *c.Text)
-		case c.Text != nil && got != *c.Text:
-			t.Errorf("%s:\ngot  %q\nwant %q", c.Template, got, *c.Text)
+			switch {
+			case c.Text == nil && err == nil:
+				t.Errorf("%s: got %q, reference raises %s", c.Template, got, c.Raises)
+			case c.Text != nil && err != nil && refusedOnPurpose[c.Template]:
+			case c.Text != nil && err != nil:
+				t.Errorf("%s: %v, want %q", c.Template, err, *c.Text)
+			case c.Text != nil && got != *c.Text:
+				t.Errorf("%s:\ngot  %q\nwant %q", c.Template, got, *c.Text)
+			}
 		}
 	}
 }

@@ -141,6 +141,26 @@ func (m *marks) plain(text string) string {
 	return strings.Map(m.char, text)
 }
 
+// mapped applies to a text a function that changes the case of characters. A character that stays
+// what it was keeps its mark. Where characters became several, who wrote which is lost, and all
+// that could begin a control token is marked.
+func (m *marks) mapped(text string, f func(string) string) string {
+	plain := m.plain(text)
+	if len(plain) == len(text) {
+		return f(text)
+	}
+	old, given, out := []rune(plain), []rune(text), []rune(f(plain))
+	if len(old) != len(out) {
+		return m.mark(string(out), fromClient)
+	}
+	for i := range out {
+		if out[i] == old[i] {
+			out[i] = given[i]
+		}
+	}
+	return string(out)
+}
+
 // mark puts marks into request text. All of a client's characters that could begin a control
 // token are marked, so that none comes together from pieces either.
 func (m *marks) mark(text string, from origin) string {

@@ -37,6 +37,17 @@ func (m Message) Content() any {
 	return v
 }
 
+// Reasons reports whether a turn comes with its reasoning.
+func (m Message) Reasons() bool {
+	return slices.ContainsFunc(reasoningNames, func(name string) bool {
+		_, ok := m.Fields.Get(name)
+		return ok
+	})
+}
+
+// reasoningNames are the names of a turn's reasoning; the first one that is there counts.
+var reasoningNames = []string{"reasoning_content", "reasoning", "thinking"}
+
 var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
 
 // ParseMessages reads the messages of a request and checks their shape: roles, contents, parts
@@ -103,8 +114,7 @@ func checkContent(at string, m Message, calls bool) error {
 	switch c := content.(type) {
 	case nil:
 		_, function := m.Fields.Get("function_call")
-		_, reasoning := m.Fields.Get("reasoning_content")
-		if m.Role() == "assistant" && (calls || function || reasoning) {
+		if m.Role() == "assistant" && (calls || function || m.Reasons()) {
 			return nil
 		}
 		if !present {
@@ -202,9 +212,29 @@ func joinParts(m Message) Message {
 	return Message{m.Fields.with("content", b.String())}
 }
 
-// withText gives a turn that only calls tools an empty content, and says whether it had none.
+// withReasoning gives an assistant's reasoning all names that clients send and templates read.
+func withReasoning(m Message) Message {
+	if m.Role() != "assistant" {
+		return m
+	}
+	for _, name := range reasoningNames {
+		v, ok := m.Fields.Get(name)
+		if !ok {
+			continue
+		}
+		for _, other := range reasoningNames {
+			if _, ok := m.Fields.Get(other); !ok {
+				m.Fields = m.Fields.with(other, v)
+			}
+		}
+		return m
+	}
+	return m
+}
+
+// withText gives an assistant's turn without content an empty one, and says whether it had none.
 func withText(m Message) (Message, bool) {
-	if v, _ := m.Fields.Get("tool_calls"); v == nil || m.Content() != nil {
+	if m.Role() != "assistant" || m.Content() != nil {
 		return m, false
 	}
 	return Message{m.Fields.with("content", "")}, true

@@ -8,7 +8,8 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// Bounds of one render. A conversation of six hundred messages takes the dearest of the reference
+// Bounds of one conversation, however often it is rendered until its order will do; text is
+// bounded for each rendering. A conversation of six hundred messages takes the dearest of the reference
 // templates some tens of thousands of operations; four million take about a second.
 const (
 	maxOps       = 4_000_000

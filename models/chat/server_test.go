@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,7 +125,7 @@ func TestPhi4Prompt(t *testing.T) {
 	}
 }
 
-// Orders that agents send: a prompt that holds every text in order, or an error with the rule.
+// Orders that agents send: a prompt that holds every text in its place.
 func TestMessageOrdersOfAgents(t *testing.T) {
 	const call = `{"role":"assistant","content":null,"tool_calls":[{"id":"call00001","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}`
 	const result = `{"role":"tool","tool_call_id":"call00001","content":"RESULT"}`
@@ -145,34 +146,154 @@ func TestMessageOrdersOfAgents(t *testing.T) {
 		"tool result without":          {u("T1"), result},
 		"user between call and result": {u("T1"), call, u("T2"), result},
 		"developer":                    {`{"role":"developer","content":"T1"}`, u("T2")},
+		"developer in the middle":      {u("T1"), a("T2"), `{"role":"developer","content":"T3"}`, u("T4")},
+		"function result":              {u("T1"), `{"role":"function","name":"f","content":"RESULT"}`},
+		"system after a call":          {u("T1"), call, s("T2"), result},
+		"nobody but a tool":            {result},
 		"null fields":                  {`{"role":"user","content":"T1","name":null,"tool_calls":null}`},
 	}
-	rendered := 0
 	for _, g := range goldenTemplates(t) {
 		tmpl := mustCompile(t, g.Template, g.tokens())
 		for name, order := range orders {
-			p, err := tmpl.Render(mustParse(t, "["+strings.Join(order, ",")+"]"), Options{AddGenerationPrompt: true})
-			if err != nil {
-				var e *Error
-				if !errors.As(err, &e) || len(e.Message) < 10 {
-					t.Errorf("%s: %s: %v names no rule", g.Name, name, err)
+			messages := mustParse(t, "["+strings.Join(order, ",")+"]")
+			p, err := tmpl.Render(messages, Options{AddGenerationPrompt: true})
+			if g.Name == "ministral-3" && (name == "user between call and result" || name == "system after a call") {
+				var e *Error // it knows no user after a call, and nothing is moved
+				if !errors.As(err, &e) || !e.Raised || !strings.Contains(e.Message, "roles") {
+					t.Errorf("%s: %s: %q %v names no rule", g.Name, name, p.Text, err)
 				}
 				continue
 			}
-			rendered++
-			last := -1
-			for i := range order {
-				at := strings.Index(p.Text, "T"+string(rune('1'+i)))
-				// A template may write a system text before the rest, or leave a role out.
-				if at >= 0 && at < last && !strings.Contains(name, "system") {
-					t.Errorf("%s: %s: texts out of order in %q", g.Name, name, p.Text)
-				}
-				last = max(last, at)
+			if err != nil {
+				t.Errorf("%s: %s: %v", g.Name, name, err)
+				continue
+			}
+			if strings.Contains(name, "system") && g.Name == "deepseek-v3" {
+				continue // writes all systems first, as the reference does
+			}
+			if missing := missingTexts(messages, p.Text); missing != nil {
+				t.Errorf("%s: %s: %q are not in their places in %q", g.Name, name, missing, p.Text)
 			}
 		}
 	}
-	if rendered < 100 {
-		t.Errorf("%d prompts", rendered)
+}
+
+// Where a template takes the order that was sent, nothing is moved or merged; where it does not, the
+// rule says what becomes of it.
+func TestOtherOrder(t *testing.T) {
+	u := func(s string) string { return `{"role":"user","content":"` + s + `"}` }
+	a := func(s string) string { return `{"role":"assistant","content":"` + s + `"}` }
+	s := func(s string) string { return `{"role":"system","content":"` + s + `"}` }
+	const strict = `{% if messages[0].role == 'system' %}{% if no_system %}{{ raise_exception('no system') }}{% endif %}[{{ messages[0].content }}]{% set messages = messages[1:] %}{% endif %}` +
+		`{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}{% endif %}<{{ m.role[0] }}:{{ m.content }}>{% endfor %}`
+	const deaf = `{% for m in messages %}{% if m.role in ['user', 'assistant'] %}<{{ m.role[0] }}:{{ m.content }}>{% endif %}{% endfor %}`
+	const plain = `{% for m in messages %}<{{ m.role[0] }}:{{ m.content }}>{% endfor %}`
+	for _, c := range []struct {
+		source   string
+		kwargs   Object
+		messages []string
+		want     string
+	}{
+		{plain, nil, []string{u("1"), s("2"), u("3"), a("4"), a("5")}, "<u:1><s:2><u:3><a:4><a:5>"},
+		{strict, nil, []string{s("1"), s("2"), u("3")}, "[1\n\n2]<u:3>"},
+		{strict, nil, []string{u("1"), s("2"), u("3"), a("4"), a("5")}, "<u:1\n\n2\n\n3><a:4\n\n5>"},
+		{strict, nil, []string{a("1"), u("2")}, "<u:><a:1><u:2>"},
+		{strict, nil, []string{s("1"), a("2")}, "[1]<u:><a:2>"},
+		{strict, nil, []string{u("1"), s("2")}, "<u:1><s:2>"},
+		{strict, Object{{"no_system", true}}, []string{s("1"), u("2"), a("3")}, "<u:1\n\n2><a:3>"},
+		{deaf, nil, []string{s("1"), u("2")}, "<u:1\n\n2>"},
+		{deaf, nil, []string{u("1"), a("2"), `{"role":"developer","content":"3"}`}, "<u:1><a:2><u:3>"},
+		{deaf, nil, []string{u(" "), s(""), u("3")}, "<u: ><u:3>"}, // nothing is lost
+		{deaf, nil, []string{u("1"), `{"role":"assistant","content":"2","tool_calls":[{"function":{"name":"f","arguments":{}}}]}`, `{"role":"tool","content":"3"}`}, "<u:1><a:2><u:3>"},
+	} {
+		p, err := mustCompile(t, c.source, Tokens{}).Render(mustParse(t, "["+strings.Join(c.messages, ",")+"]"), Options{Kwargs: c.kwargs})
+		if err != nil || p.Text != c.want {
+			t.Errorf("%s: got %q %v, want %q", c.messages, p.Text, err, c.want)
+		}
+	}
+	for source, want := range map[string]string{
+		strings.Replace(strict, "roles must alternate", "{{ x }}", 1): "",
+		`{{ raise_exception('never') }}`:                              "never",
+		`{{ messages[0].role }}`:                                      "leaves out the text",
+	} {
+		_, err := mustCompile(t, source, Tokens{}).Render(mustParse(t, "["+u("1")+","+u("2")+"]"), Options{})
+		if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", source, err, want)
+		}
+	}
+}
+
+func TestSamplesOfAConversation(t *testing.T) {
+	turn := func(role string) Message { return Message{Object{{"role", role}, {"content", "x"}}} }
+	call := Message{Object{{"role", "assistant"}, {"content", nil}, {"tool_calls", []any{Object{}}}}}
+	u, a, r, s := turn("user"), turn("assistant"), turn("tool"), turn("system")
+	for _, c := range []struct {
+		messages []Message
+		want     []int
+	}{
+		{[]Message{s, u, a, u, a, u, a, u}, []int{0, 1, 2, 7}},
+		{[]Message{u, a, u, a, u, s, a, u, a}, []int{0, 1, 4, 5, 6, 7, 8}},
+		{[]Message{u, call, r, call, r, call, r, call, r, r, a}, []int{0, 1, 2, 5, 6, 7, 8, 9, 10}},
+		{[]Message{u, u, a, a, a, a, u}, []int{0, 1, 2, 5, 6}},
+		{[]Message{r, r, s}, []int{0, 1, 2}},
+		{[]Message{a}, []int{0}},
+	} {
+		if got := samples(c.messages); !slices.Equal(got, c.want) {
+			t.Errorf("got %v, want %v", got, c.want)
+		}
+	}
+}
+
+// Earlier reasoning reaches a template under whatever name it reads and the client sent.
+func TestReasoningOfEarlierTurns(t *testing.T) {
+	for _, sent := range []string{"reasoning_content", "reasoning", "thinking"} {
+		messages := mustParse(t, `[{"role":"user","content":"U"},{"role":"assistant","content":null,"`+sent+`":"R"}]`)
+		for _, read := range []string{"reasoning_content", "reasoning", "thinking"} {
+			p, err := mustCompile(t, `{% for m in messages %}{{ m.`+read+` }}{% endfor %}`, Tokens{}).Render(messages[1:], Options{})
+			if err != nil || p.Text != "R" {
+				t.Errorf("sent as %s, read as %s: %q %v", sent, read, p.Text, err)
+			}
+		}
+		p, err := compiledGolden(t, "qwen3").Render(messages, Options{})
+		if err != nil || !strings.Contains(p.Text, "<think>\nR\n</think>") {
+			t.Errorf("%s: %q %v", sent, p.Text, err)
+		}
+	}
+}
+
+func TestKwargs(t *testing.T) {
+	messages := mustParse(t, `[{"role":"user","content":"U"}]`)
+	tmpl := compiledGolden(t, "qwen3.5")
+	for raw, want := range map[string]string{
+		`{}`:                         "<think>\n",
+		`{"enable_thinking":true}`:   "<think>\n",
+		`{"enable_thinking":false}`:  "<think>\n\n</think>\n\n",
+		`{"enable_thinking":null}`:   "<think>\n",
+		`{"whatever":[1,{"a":"b"}]}`: "<think>\n",
+		`{"range":"x","namespace":1,"raise_exception":2,"strftime_now":"x","loop":3,"bos_token":"<think>"}`: "",
+		`{"enable_thinking":"false"}`:     "!enable_thinking",
+		`{"thinking":1}`:                  "!thinking",
+		`{"messages":[]}`:                 "!messages",
+		`{"tools":[]}`:                    "!tools",
+		`{"add_generation_prompt":false}`: "!add_generation_prompt",
+		`{"continue_final_message":true}`: "!continue_final_message",
+		`{"chat_template":"x"}`:           "!chat_template",
+		`{"tokenize":true}`:               "!tokenize",
+		`{"__class__":1}`:                 "!__class__",
+	} {
+		kwargs, err := ParseObject([]byte(raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := tmpl.Render(messages, Options{AddGenerationPrompt: true, Kwargs: kwargs})
+		var e *Error
+		if name, refused := strings.CutPrefix(want, "!"); refused {
+			if !errors.As(err, &e) || e.Field != "chat_template_kwargs."+name {
+				t.Errorf("%s: %q %v", raw, p.Text, err)
+			}
+		} else if want == "" && err != nil && !errors.As(err, &e) || want != "" && !strings.HasSuffix(p.Text, "<|im_start|>assistant\n"+want) {
+			t.Errorf("%s: %q %v", raw, p.Text, err)
+		}
 	}
 }
 

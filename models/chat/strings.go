@@ -344,7 +344,7 @@ func mapped(f func(string) string) stringMethod {
 		if err := p.done(); err != nil {
 			return undefined, err
 		}
-		return s.str(f(self.text))
+		return s.str(s.marks.mapped(self.text, f))
 	}
 }
 

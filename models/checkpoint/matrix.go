@@ -17,6 +17,8 @@ type matrixOptions struct {
 	bias         bool
 	optionalBias bool
 	heads        int
+	rows         func(int) int
+	inputs       []int32
 }
 
 // WithBias makes Matrix take module.bias, [n], too; without it is an error.
@@ -30,6 +32,12 @@ func WithOptionalBias() Option { return func(o *matrixOptions) { o.optionalBias 
 // in Hugging Face's checkpoints. It changes the bias with the rows, and nothing in safetensors, so
 // an architecture that is stored that way asks for it always.
 func Unpermute(heads int) Option { return func(o *matrixOptions) { o.heads = heads } }
+
+// RowOrder makes row i of the matrix, and of its bias, the stored row stored(i). It must name each row once.
+func RowOrder(stored func(i int) int) Option { return func(o *matrixOptions) { o.rows = stored } }
+
+// InputOrder says that the inputs are stored in another order: stored input k is input order[k].
+func InputOrder(order []int32) Option { return func(o *matrixOptions) { o.inputs = order } }
 
 // weight is a matrix that is being put together: fill reads n stored rows, from row on, into dst
 // from its row at on.
@@ -75,22 +83,28 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if err != nil {
 		return kernels.Matrix{}, err
 	}
-	heads := 0
-	if c.format == GGUF {
-		heads = o.heads
+	rows := o.rows
+	if c.format == GGUF && o.heads > 0 {
+		if n%(2*o.heads) != 0 {
+			return kernels.Matrix{}, w.tensors[0].errorf("%d rows are not %d heads of an even size", n, o.heads)
+		}
+		rows = func(i int) int { return permutedRow(i, n/o.heads) }
 	}
-	if heads > 0 && n%(2*heads) != 0 {
-		return kernels.Matrix{}, w.tensors[0].errorf("%d rows are not %d heads of an even size", n, heads)
+	if o.inputs != nil {
+		if w.Perm != nil {
+			return kernels.Matrix{}, w.tensors[0].errorf("has an activation order, but its inputs are stored in an order of their own")
+		}
+		w.Perm = o.inputs
 	}
 	bias := name + ".bias"
 	if o.bias || o.optionalBias && c.tensors[bias] != nil {
 		if w.Bias, err = c.Vector(bias, n); err != nil {
 			return kernels.Matrix{}, err
 		}
-		if heads > 0 {
+		if rows != nil {
 			stored := slices.Clone(w.Bias)
 			for i := range w.Bias {
-				w.Bias[i] = stored[permutedRow(i, n/heads)]
+				w.Bias[i] = stored[rows(i)]
 			}
 		}
 	} else if t := c.tensors[bias]; t != nil && w.Bits != 0 && c.format == Safetensors && c.isZero(t, n) {
@@ -100,11 +114,11 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if err := c.use(w.tensors...); err != nil {
 		return kernels.Matrix{}, err
 	}
-	return c.finish(w, heads), nil
+	return c.finish(w, rows), nil
 }
 
-// finish gives a matrix its Read and Release.
-func (c *Checkpoint) finish(w weight, heads int) kernels.Matrix {
+// finish gives a matrix its Read and Release. Row i is the stored row rows(i); nil: i.
+func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 	m, fill := w.Matrix, w.fill
 	var files []*file
 	for _, t := range w.tensors {
@@ -119,12 +133,17 @@ func (c *Checkpoint) finish(w weight, heads int) kernels.Matrix {
 		}
 		dst.Reset(shape, n)
 		return c.reading(func() error {
-			if heads == 0 {
+			if rows == nil {
 				fill(dst, 0, row, n)
 				return nil
 			}
-			for i := range n {
-				fill(dst, i, permutedRow(row+i, shape.N/heads), 1)
+			for i := 0; i < n; {
+				first, count := rows(row+i), 1
+				for i+count < n && rows(row+i+count) == first+count {
+					count++
+				}
+				fill(dst, i, first, count)
+				i += count
 			}
 			return nil
 		}, files...)
@@ -203,16 +222,16 @@ func (c *Checkpoint) isZero(t *tensor, n int) bool {
 	return err == nil && zero
 }
 
-// Vector reads a float tensor of n values ("model.norm.weight"; "rope_freqs.weight" of a GGUF
-// file) and marks it used.
-func (c *Checkpoint) Vector(name string, n int) ([]float32, error) {
+// Vector reads a float tensor of this shape ("model.norm.weight"; "rope_freqs.weight" of a GGUF
+// file), outermost dimension first, and marks it used.
+func (c *Checkpoint) Vector(name string, shape ...int) ([]float32, error) {
 	stored := c.storedTensor(name)
 	t := c.tensors[stored]
 	if t == nil {
 		return nil, fmt.Errorf("%s: tensor %s is missing", c.path, stored)
 	}
-	if !t.is(n) {
-		return nil, t.errorf("should have the shape [%d]", n)
+	if !t.is(shape...) {
+		return nil, t.errorf("should have the shape %v", shape)
 	}
 	if !t.kind.float {
 		return nil, t.errorf("should be F32, F16 or BF16")
@@ -220,7 +239,7 @@ func (c *Checkpoint) Vector(name string, n int) ([]float32, error) {
 	if err := c.use(t); err != nil {
 		return nil, err
 	}
-	v := make([]float32, n)
+	v := make([]float32, len(t.data)/t.kind.size)
 	err := c.reading(func() error {
 		quant.Floats(v, t.kind.dtype, t.data)
 		return nil

@@ -1,8 +1,9 @@
-// Package config reads the values of a config.json one key at a time, so that what is wrong with
-// a file is said in the file's own words.
+// Package config reads the values of a config.json or of a GGUF file's metadata one key at a time,
+// so that what is wrong with a file is said in the file's own words.
 //
-// It knows JSON's types and ranges; what a key means is the architectures' affair. null is as
-// good as absent, as the writers of these files have it.
+// It knows types and ranges, and the sizes that all decoders of the llama build share; what else a
+// key means is the architectures' affair. null is as good as absent, as the writers of config.json
+// have it.
 //
 // Invariant: the first error is kept, names its key, and every value read after it is zero.
 package config
@@ -111,6 +112,37 @@ func (r *Reader) PositiveOr(key string, def float64) float64 {
 		return def
 	}
 	return r.Positive(key)
+}
+
+// NumberOr reads a number that float32 holds, too, or def when the key has no value.
+func (r *Reader) NumberOr(key string, def float64) float64 {
+	v := def
+	if r.Has(key) && r.parse(key, &v, "a number") && math.Abs(v) > math.MaxFloat32 {
+		r.Fail(key, "%v is too large", v)
+	}
+	if *r.err != nil {
+		return 0
+	}
+	return v
+}
+
+// Positives reads a list of n numbers as Positive reads one.
+func (r *Reader) Positives(key string, n int) []float64 {
+	var list []float64
+	if !r.parse(key, &list, "a list of numbers") {
+		return nil
+	}
+	if len(list) != n {
+		r.Fail(key, "%d numbers, not %d", len(list), n)
+		return nil
+	}
+	for i, v := range list {
+		if !(v > 0) || v > math.MaxFloat32 || float32(v) == 0 {
+			r.Fail(key, "number %d, %v, is not positive", i, v)
+			return nil
+		}
+	}
+	return list
 }
 
 // BoolOr reads true or false, or def when the key has no value.

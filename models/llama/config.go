@@ -2,155 +2,90 @@
 // grouped-query attention with rotary embedding and of a SiLU-gated feed-forward network.
 //
 // It owns what config.json or GGUF metadata mean, which tensors there are, and the order of
-// operators in a forward pass; it computes nothing itself.
+// operators in a forward pass; it computes nothing itself. Mistral is the same with a window that
+// every layer's attention sees, Qwen2 the same with biases of queries, keys and values.
 package llama
 
 import (
 	"fmt"
 
-	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/config"
 	"github.com/openinfer-go/openinfer/models/rope"
 )
 
+// Names of the architectures in this package.
+const (
+	llama   = "llama"
+	mistral = "mistral"
+	qwen2   = "qwen2"
+)
+
 // Config is what a checkpoint says of its shape.
 type Config struct {
-	Vocab, Hidden, Intermediate, Layers int
-	Heads, KVHeads, HeadDim             int
-	MaxPosition                         int
-	RMSEps                              float32
-	Rotary                              kernels.Rotary
-	Tied                                bool // the output layer is the embedding
-	AttentionBias, MLPBias              bool // safetensors; a GGUF file has a bias or not
+	kind string // llama, mistral or qwen2
+	config.Decoder
+	Rotary rope.Embedding
+	Window int // positions a token sees counting itself; 0: all
+	// Biases that a checkpoint in safetensors has; a GGUF file has one or not.
+	QKVBias, OutBias, MLPBias bool
 }
 
-// ReadConfig reads and checks the config of c. Of a GGUF file it takes rope_freqs.weight.
+// ReadConfig reads and checks the config of c. Of a GGUF file it takes the tensors that belong to
+// the rotary embedding.
 func ReadConfig(c *checkpoint.Checkpoint) (cfg Config, err error) {
-	var r rope.Params
 	if c.Format() == checkpoint.GGUF {
 		cfg, err = fromGGUF(c)
 	} else {
-		cfg, r, err = fromJSON(c.ConfigJSON())
-	}
-	if err == nil {
-		err = cfg.check()
-	}
-	if err == nil && c.Format() == checkpoint.GGUF {
-		r, err = rope.FromGGUF(c, c.Architecture(), cfg.HeadDim)
+		cfg, err = fromJSON(c)
 	}
 	if err != nil {
 		return cfg, fmt.Errorf("%s: %w", c.Path(), err)
 	}
-	cfg.Rotary = r.Rotary(cfg.HeadDim)
 	return cfg, nil
 }
 
-func fromJSON(raw []byte) (Config, rope.Params, error) {
-	r := config.New(raw)
-	cfg := Config{
-		Vocab:         r.Size("vocab_size"),
-		Hidden:        r.Size("hidden_size"),
-		Intermediate:  r.Size("intermediate_size"),
-		Layers:        r.Size("num_hidden_layers"),
-		Heads:         r.Size("num_attention_heads"),
-		MaxPosition:   r.Size("max_position_embeddings"),
-		RMSEps:        float32(r.PositiveOr("rms_norm_eps", 1e-6)),
-		Tied:          r.BoolOr("tie_word_embeddings", false),
-		AttentionBias: r.BoolOr("attention_bias", false),
-		MLPBias:       r.BoolOr("mlp_bias", false),
-	}
-	cfg.KVHeads = r.SizeOr("num_key_value_heads", cfg.Heads)
-	if cfg.HeadDim = r.SizeOr("head_dim", 0); cfg.HeadDim == 0 && cfg.Heads > 0 {
-		if cfg.HeadDim = cfg.Hidden / cfg.Heads; cfg.HeadDim*cfg.Heads != cfg.Hidden {
-			r.Fail("num_attention_heads", "%d does not divide hidden_size %d, and there is no head_dim", cfg.Heads, cfg.Hidden)
+func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
+	r := config.New(c.ConfigJSON())
+	cfg := Config{kind: llama, Decoder: r.Decoder(config.Defaults{RMSEps: 1e-6})}
+	switch c.Architecture() {
+	case "mistral", "MistralForCausalLM":
+		cfg.kind = mistral
+		// Without the key it is that of the first model; null means that there is none.
+		if !r.Is("sliding_window", "null") {
+			cfg.Window = r.SizeOr("sliding_window", 4096)
 		}
-	}
-	if act := r.TextOr("hidden_act", "silu"); act != "silu" && act != "swish" {
-		r.Fail("hidden_act", "%q is not supported (silu is)", act)
-	}
-	for _, key := range []string{"num_local_experts", "num_experts"} {
-		if r.Has(key) {
-			r.Fail(key, "mixtures of experts are not supported")
+		if cfg.Window >= cfg.MaxPosition {
+			cfg.Window = 0 // it never ends before the context does
 		}
+	case "qwen2", "Qwen2ForCausalLM":
+		cfg.kind = qwen2
+		cfg.QKVBias = true
+		r.FullAttention()
+	default:
+		cfg.QKVBias = r.BoolOr("attention_bias", false)
+		cfg.OutBias = cfg.QKVBias
+		cfg.MLPBias = r.BoolOr("mlp_bias", false)
 	}
-	rotary := rope.FromConfig(r, 10000)
-	return cfg, rotary, r.Err()
+	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition})
+	if r.Err() != nil {
+		return cfg, r.Err()
+	}
+	cfg.Rotary = rotary.Embedding()
+	return cfg, nil
 }
 
-func fromGGUF(c *checkpoint.Checkpoint) (cfg Config, err error) {
-	m, arch := c.GGUF(), c.Architecture()
-	size := func(name string, def int) int {
-		if err != nil {
-			return 0
-		}
-		key := arch + "." + name
-		var n int
-		if def == 0 {
-			n, err = m.Int(key)
-		} else {
-			n, err = m.IntOr(key, def)
-		}
-		if err == nil && (n < 1 || n > config.Limit) {
-			err = fmt.Errorf("metadata %s: %d is not within 1 and %d", key, n, config.Limit)
-		}
-		return n
+func fromGGUF(c *checkpoint.Checkpoint) (Config, error) {
+	k := config.NewMetadata(c)
+	cfg := Config{kind: c.Architecture(), Decoder: k.Decoder()}
+	cfg.Tied = !c.Has("lm_head")
+	rotary := rope.FromGGUF(c, k, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition})
+	if cfg.kind == llama && rotary.Dim != cfg.HeadDim {
+		k.Fail("rope.dimension_count", "%d of a head of %d is not supported: rows are stored for all of a head to be rotated", rotary.Dim, cfg.HeadDim)
 	}
-	cfg = Config{
-		Hidden:       size("embedding_length", 0),
-		Intermediate: size("feed_forward_length", 0),
-		Layers:       size("block_count", 0),
-		Heads:        size("attention.head_count", 0),
-		MaxPosition:  size("context_length", 0),
-		Tied:         !c.Has("lm_head"),
+	if k.Err() != nil {
+		return cfg, k.Err()
 	}
-	cfg.KVHeads = size("attention.head_count_kv", cfg.Heads)
-	if err != nil {
-		return cfg, err
-	}
-	whole := cfg.Hidden / cfg.Heads
-	if !m.Has(arch+".attention.key_length") && whole*cfg.Heads != cfg.Hidden {
-		return cfg, fmt.Errorf("metadata %s.attention.head_count: %d does not divide %s.embedding_length %d", arch, cfg.Heads, arch, cfg.Hidden)
-	}
-	cfg.HeadDim = size("attention.key_length", max(whole, 1))
-	if v := size("attention.value_length", max(cfg.HeadDim, 1)); err == nil && v != cfg.HeadDim {
-		return cfg, fmt.Errorf("metadata %s.attention.value_length: %d differs from key_length %d", arch, v, cfg.HeadDim)
-	}
-	if key := arch + ".expert_count"; err == nil && m.Has(key) {
-		var n int
-		if n, err = m.Int(key); err == nil && n > 0 {
-			return cfg, fmt.Errorf("metadata %s: mixtures of experts are not supported", key)
-		}
-	}
-	if err != nil {
-		return cfg, err
-	}
-	eps, err := m.Float(arch + ".attention.layer_norm_rms_epsilon")
-	if err != nil {
-		return cfg, err
-	}
-	if !(eps > 0) || eps > 1 {
-		return cfg, fmt.Errorf("metadata %s.attention.layer_norm_rms_epsilon: %v", arch, eps)
-	}
-	cfg.RMSEps = float32(eps)
-	if key := arch + ".vocab_size"; m.Has(key) {
-		cfg.Vocab = size("vocab_size", 0)
-		return cfg, err
-	}
-	tokens, err := m.Strings("tokenizer.ggml.tokens")
-	cfg.Vocab = len(tokens)
-	return cfg, err
-}
-
-// check is for what no single key can say.
-func (c *Config) check() error {
-	switch {
-	case c.Heads%c.KVHeads != 0:
-		return fmt.Errorf("%d attention heads (num_attention_heads) are no multiple of %d key/value heads (num_key_value_heads)", c.Heads, c.KVHeads)
-	case c.HeadDim%2 != 0:
-		return fmt.Errorf("head_dim: %d is odd, and halves of it are rotated", c.HeadDim)
-	case c.Heads*c.HeadDim > config.Limit:
-		return fmt.Errorf("num_attention_heads: %d heads of %d (head_dim) are more than %d values", c.Heads, c.HeadDim, config.Limit)
-	}
-	return nil
+	cfg.Rotary = rotary.Embedding()
+	return cfg, nil
 }

@@ -11,11 +11,13 @@ import (
 )
 
 func TestEqualsReferenceOnExactCPU(t *testing.T) {
-	modeltest.Run(t, modeltest.Float32("cpu exact", func(t testing.TB) kernels.Device {
-		d, err := cpu.Open(cpu.Options{Exact: true, Threads: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return d
-	}), "llama")
+	for _, architecture := range []string{"llama", "mistral", "qwen2"} {
+		modeltest.Run(t, modeltest.Float32("cpu exact", func(t testing.TB) kernels.Device {
+			d, err := cpu.Open(cpu.Options{Exact: true, Threads: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}), architecture)
+	}
 }

@@ -11,7 +11,7 @@ import (
 // the feed-forward network share their bytes, and so do those of the head with all but x.
 type views struct {
 	x      kernels.Tensor // [T,D], the residual stream
-	cosSin kernels.Tensor // [T,head size]
+	cosSin kernels.Tensor // [T,rotated values of a head]
 	h      kernels.Tensor // [T,D]
 	qkv    kernels.Tensor // [T,Q+2KV]
 	q      kernels.Tensor // [T,Q]
@@ -30,7 +30,7 @@ func (m *Model) carve(c *kernels.Carver, T, S int) (v views) {
 
 	v.x = f32(T, D)
 	start := c.Bytes
-	v.cosSin, v.h = f32(T, m.cfg.HeadDim), f32(T, D)
+	v.cosSin, v.h = f32(T, m.cfg.Rotary.Cols()), f32(T, D)
 	shared := c.Bytes
 	v.qkv, v.q, v.attn = f32(T, Q+2*KV), f32(T, Q), f32(T, Q)
 	end := c.Bytes
@@ -53,10 +53,10 @@ func (m *Model) ScratchBytes(t, s int) int64 {
 // Forward implements models.Model.
 func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffer) kernels.Tensor {
 	t := m.carve(kernels.NewCarver(scratch), len(b.TokenIDs.Host), 0)
-	params := kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim)))}
+	params := kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim))), Window: m.cfg.Window}
 
 	d.EmbedRows(t.x, m.embed, b.TokenIDs, 1)
-	d.CosSin(t.cosSin, m.cfg.Rotary, b.Positions)
+	m.cfg.Rotary.CosSin(d, t.cosSin, b)
 	F := m.cfg.Intermediate
 	for i, l := range m.layers {
 		kv := b.Groups[0].KV(i)

@@ -10,7 +10,9 @@ import (
 )
 
 func TestEqualsReferenceOnRef(t *testing.T) {
-	modeltest.Run(t, modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), "llama")
+	for _, architecture := range []string{"llama", "mistral", "qwen2"} {
+		modeltest.Run(t, modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), architecture)
+	}
 }
 
 // The reference device takes minutes for all of SmolLM2's prompts.

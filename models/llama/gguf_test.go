@@ -3,12 +3,15 @@ package llama_test
 import (
 	"bytes"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/checkpoint/ggufwrite"
+	"github.com/openinfer-go/openinfer/models/config"
 	"github.com/openinfer-go/openinfer/models/llama"
+	"github.com/openinfer-go/openinfer/models/rope"
 )
 
 func ggufConfig(t *testing.T, changes map[string]any) (llama.Config, error) {
@@ -49,17 +52,28 @@ func TestGGUFConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.HeadDim != 32 || cfg.KVHeads != 2 || cfg.Vocab != 512 || cfg.Tied || cfg.Rotary.InvFreq[0] != 1 {
+	if cfg.HeadDim != 32 || cfg.KVHeads != 2 || cfg.Vocab != 512 || cfg.Tied || cfg.Rotary.ByRegime[0].InvFreq[0] != 1 {
 		t.Errorf("got %+v", cfg)
 	}
 	linear, err := ggufConfig(t, map[string]any{"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": float32(4)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, f := range linear.Rotary.InvFreq {
-		if f != cfg.Rotary.InvFreq[i]/4 {
-			t.Errorf("linear: frequency %d is %v, want a quarter of %v", i, f, cfg.Rotary.InvFreq[i])
+	for i, f := range linear.Rotary.ByRegime[0].InvFreq {
+		if f != cfg.Rotary.ByRegime[0].InvFreq[i]/4 {
+			t.Errorf("linear: frequency %d is %v, want a quarter of %v", i, f, cfg.Rotary.ByRegime[0].InvFreq[i])
 		}
+	}
+	yarn, err := ggufConfig(t, map[string]any{
+		"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": float32(4), "llama.rope.scaling.original_context_length": uint32(256),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rope.FromConfig(config.New([]byte(`{"rope_theta": 5000, "rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 256}}`)),
+		rope.Model{HeadDim: 32, MaxPosition: 1024}).Embedding()
+	if !reflect.DeepEqual(yarn.Rotary, want) {
+		t.Errorf("yarn: %+v, of the same config.json %+v", yarn.Rotary, want)
 	}
 	for _, c := range []struct {
 		key   string
@@ -78,7 +92,10 @@ func TestGGUFConfig(t *testing.T) {
 		{"llama.expert_count", uint32(8), []string{"llama.expert_count", "experts"}},
 		{"llama.rope.dimension_count", uint32(16), []string{"llama.rope.dimension_count", "16"}},
 		{"llama.rope.freq_base", float32(-1), []string{"llama.rope.freq_base"}},
-		{"llama.rope.scaling.type", "yarn", []string{"llama.rope.scaling.type", "yarn"}},
+		{"llama.rope.scaling.type", "ntk", []string{"llama.rope.scaling.type", "ntk"}},
+		{"llama.rope.scaling.type", "longrope", []string{"rope_factors_short.weight"}},
+		{"llama.rope.scaling.original_context_length", uint32(0), []string{"original_context_length"}},
+		{"llama.rope.dimension_count", uint32(33), []string{"llama.rope.dimension_count", "33"}},
 		{"llama.rope.scaling.factor", float32(0), []string{"llama.rope.scaling.factor"}},
 		{"llama.vocab_size", nil, []string{"tokenizer.ggml.tokens"}},
 	} {

@@ -2,6 +2,7 @@ package llama
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
@@ -9,12 +10,11 @@ import (
 	"github.com/openinfer-go/openinfer/models/loader"
 )
 
-// Architecture is the entry of models/registry.
-var Architecture = models.Architecture{
-	Name: "llama",
-	HF:   []string{"llama", "LlamaForCausalLM"},
-	GGUF: []string{"llama"},
-	Load: Load,
+// Architectures are the entries of models/registry. A GGUF file of a Mistral model is one of a Llama.
+var Architectures = []models.Architecture{
+	{Name: llama, HF: []string{"llama", "LlamaForCausalLM"}, GGUF: []string{"llama"}, Load: Load},
+	{Name: mistral, HF: []string{"mistral", "MistralForCausalLM"}, Load: Load},
+	{Name: qwen2, HF: []string{"qwen2", "Qwen2ForCausalLM"}, GGUF: []string{"qwen2"}, Load: Load},
 }
 
 // Model is a loaded model.
@@ -59,20 +59,14 @@ func Load(c *checkpoint.Checkpoint, d kernels.Device) (models.Model, error) {
 func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 	D, F := m.cfg.Hidden, m.cfg.Intermediate
 	Q, KV := m.cfg.Heads*m.cfg.HeadDim, m.cfg.KVHeads*m.cfg.HeadDim
-	bias := func(is bool) []checkpoint.Option {
-		switch {
-		case c.Format() == checkpoint.GGUF:
-			return []checkpoint.Option{checkpoint.WithOptionalBias()}
-		case is:
-			return []checkpoint.Option{checkpoint.WithBias()}
-		}
-		return nil
-	}
-	// rotated are options for the matrices whose rows a GGUF file has in another order.
+	qkv, out, mlp := loader.Bias(c, m.cfg.QKVBias), loader.Bias(c, m.cfg.OutBias), loader.Bias(c, m.cfg.MLPBias)
+	// rotated are options for the matrices whose rows a llama GGUF file has in another order.
 	rotated := func(heads int) []checkpoint.Option {
-		return append(bias(m.cfg.AttentionBias), checkpoint.Unpermute(heads))
+		if m.cfg.kind != llama {
+			return qkv
+		}
+		return append(slices.Clone(qkv), checkpoint.Unpermute(heads))
 	}
-	attention, mlp := bias(m.cfg.AttentionBias), bias(m.cfg.MLPBias)
 
 	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: m.cfg.Vocab, K: D})
 	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
@@ -83,8 +77,8 @@ func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 		l.Weight(&y.qkv,
 			loader.Part{Module: name + "self_attn.q_proj", N: Q, K: D, Options: rotated(m.cfg.Heads)},
 			loader.Part{Module: name + "self_attn.k_proj", N: KV, K: D, Options: rotated(m.cfg.KVHeads)},
-			loader.Part{Module: name + "self_attn.v_proj", N: KV, K: D, Options: attention})
-		l.Weight(&y.o, loader.Part{Module: name + "self_attn.o_proj", N: D, K: Q, Options: attention})
+			loader.Part{Module: name + "self_attn.v_proj", N: KV, K: D, Options: qkv})
+		l.Weight(&y.o, loader.Part{Module: name + "self_attn.o_proj", N: D, K: Q, Options: out})
 		l.Vector(&y.postNorm, name+"post_attention_layernorm.weight", D)
 		l.Weight(&y.gateUp,
 			loader.Part{Module: name + "mlp.gate_proj", N: F, K: D, Options: mlp},
@@ -92,11 +86,7 @@ func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 		l.Weight(&y.down, loader.Part{Module: name + "mlp.down_proj", N: D, K: F, Options: mlp})
 	}
 	l.Vector(&m.norm, "model.norm.weight", D)
-	if !m.cfg.Tied {
-		l.Weight(&m.lmHead, loader.Part{Module: "lm_head", N: m.cfg.Vocab, K: D})
-	} else if l.Err() == nil {
-		l.Fail(c.Alias("lm_head.weight", "model.embed_tokens.weight"))
-	}
+	l.Head(&m.lmHead, m.cfg.Tied, m.cfg.Vocab, D)
 }
 
 // Unload implements models.Model.
@@ -105,11 +95,12 @@ func (m *Model) Unload(d kernels.Device) { m.loaded.Unload(d) }
 // Shape implements models.Model.
 func (m *Model) Shape() models.Shape {
 	return models.Shape{
-		Architecture: Architecture.Name,
+		Architecture: m.cfg.kind,
 		Vocab:        m.cfg.Vocab,
 		MaxPosition:  m.cfg.MaxPosition,
 		Layers:       m.cfg.Layers,
 		Hidden:       m.cfg.Hidden,
+		Regimes:      m.cfg.Rotary.Regimes,
 		Parameters:   m.loaded.Parameters,
 		WeightBytes:  m.loaded.Bytes,
 	}
@@ -117,7 +108,9 @@ func (m *Model) Shape() models.Shape {
 
 // Groups implements models.Model.
 func (m *Model) Groups() []models.CacheGroup {
-	return []models.CacheGroup{{
-		Kind: models.Full, Layers: m.cfg.Layers, Heads: m.cfg.KVHeads, KDim: m.cfg.HeadDim, VDim: m.cfg.HeadDim,
-	}}
+	g := models.CacheGroup{Kind: models.Full, Layers: m.cfg.Layers, Heads: m.cfg.KVHeads, KDim: m.cfg.HeadDim, VDim: m.cfg.HeadDim}
+	if m.cfg.Window > 0 {
+		g.Kind, g.Window = models.SlidingWindow, m.cfg.Window
+	}
+	return []models.CacheGroup{g}
 }

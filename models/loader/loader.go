@@ -21,6 +21,18 @@ type Part struct {
 	Options []checkpoint.Option
 }
 
+// Bias are the options of a matrix that has a bias or not: the config of a checkpoint in safetensors
+// says so, in a GGUF file its tensors do.
+func Bias(c *checkpoint.Checkpoint, is bool) []checkpoint.Option {
+	switch {
+	case c.Format() == checkpoint.GGUF:
+		return []checkpoint.Option{checkpoint.WithOptionalBias()}
+	case is:
+		return []checkpoint.Option{checkpoint.WithBias()}
+	}
+	return nil
+}
+
 // Loader gathers a model's tensors. The first error is kept.
 type Loader struct {
 	c          *checkpoint.Checkpoint
@@ -64,14 +76,33 @@ func (l *Loader) Weight(dst **kernels.Weight, parts ...Part) {
 	})
 }
 
-// Vector will load a tensor of n values into dst.
-func (l *Loader) Vector(dst *kernels.Tensor, name string, n int) {
+// Head will load the output layer [n,k], or accepts one that repeats the embedding when tied.
+func (l *Loader) Head(dst **kernels.Weight, tied bool, n, k int) {
+	if !tied {
+		l.Weight(dst, Part{Module: "lm_head", N: n, K: k})
+	} else if l.err == nil {
+		l.Fail(l.c.Alias("lm_head.weight", "model.embed_tokens.weight"))
+	}
+}
+
+// Vector will load a tensor of n values into dst, after the changes.
+func (l *Loader) Vector(dst *kernels.Tensor, name string, n int, changes ...func([]float32)) {
+	l.Tensor(dst, name, []int{n}, changes...)
+}
+
+// Tensor will load a float tensor of this shape into dst, as one row, after the changes.
+func (l *Loader) Tensor(dst *kernels.Tensor, name string, shape []int, changes ...func([]float32)) {
 	if l.err != nil {
 		return
 	}
-	v, err := l.c.Vector(name, n)
-	l.Fail(err)
-	l.parameters += int64(n)
+	v, err := l.c.Vector(name, shape...)
+	if l.Fail(err); err != nil {
+		return
+	}
+	for _, change := range changes {
+		change(v)
+	}
+	l.parameters += int64(len(v))
 	l.loads = append(l.loads, func(d kernels.Device) (func(kernels.Device), int64, error) {
 		t, err := d.LoadVector(v)
 		if err != nil {

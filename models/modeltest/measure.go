@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"fmt"
 	"math"
 	"testing"
 )
@@ -15,7 +16,15 @@ type measure struct {
 	kl      float64
 	steps   int // greedy
 	equal   int
+	states  float64 // largest difference of a state
 }
+
+// Differences that are allowed on a device of float32: of a value of a state, and of the residual
+// stream, which has no bound, as a share of its token's largest value.
+const (
+	stateTolerance  = 1e-4
+	hiddenTolerance = 1e-4
+)
 
 // logits compares one row of logits, or adds it to what is measured.
 func (m *measure) logits(t *testing.T, what string, got, want []float32) {
@@ -34,6 +43,42 @@ func (m *measure) logits(t *testing.T, what string, got, want []float32) {
 	}
 	m.rows++
 	m.kl += Divergence(want, got)
+}
+
+// state compares values of a recurrent state.
+func (m *measure) state(t *testing.T, what string, got, want []float32) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("%s: %d values, want %d", what, len(got), len(want))
+	}
+	for i, v := range got {
+		diff := math.Abs(float64(v) - float64(want[i]))
+		if m.device.Logits > 0 && !(diff <= stateTolerance) || math.IsNaN(diff) {
+			t.Fatalf("%s, value %d: got %v, want %v, differ by %.2g, allowed %g", what, i, v, want[i], diff, stateTolerance)
+		}
+		m.states = max(m.states, diff)
+	}
+}
+
+// hidden compares the residual stream, [tokens, width].
+func (m *measure) hidden(t *testing.T, what string, got, want []float32, width int) {
+	t.Helper()
+	if m.device.Logits == 0 {
+		return
+	}
+	for from := 0; from < len(got); from += width {
+		var largest float64
+		for _, v := range want[from : from+width] {
+			largest = max(largest, math.Abs(float64(v)))
+		}
+		allowed := hiddenTolerance * max(1, largest)
+		for i, v := range got[from : from+width] {
+			diff := math.Abs(float64(v) - float64(want[from+i]))
+			if !(diff <= allowed) {
+				t.Fatalf("%s, token %d, value %d: got %v, want %v, differ by %.2g, allowed %.2g", what, from/width, i, v, want[from+i], diff, allowed)
+			}
+		}
+	}
 }
 
 // Divergence is KL(p||q) in nats of the distributions of two rows of logits.
@@ -62,6 +107,9 @@ func logSumExp(x []float32) float64 {
 // greedy compares the choice of step i of p. A margin below twice the tolerance decides nothing.
 func (m *measure) greedy(t *testing.T, p prompt, i int, logits []float32) {
 	t.Helper()
+	if p.steps != nil {
+		m.logits(t, fmt.Sprintf("%s, greedy step %d", p.name, i), logits, p.steps[i])
+	}
 	m.steps++
 	got := Argmax(logits)
 	if got == p.greedy[i] {
@@ -73,19 +121,24 @@ func (m *measure) greedy(t *testing.T, p prompt, i int, logits []float32) {
 	}
 }
 
-// report logs what was measured and holds a device without a tolerance to its limits.
-func (m *measure) report(t *testing.T) {
+func (m *measure) meanDiff() float64   { return m.sum / float64(m.n) }
+func (m *measure) divergence() float64 { return m.kl / float64(m.rows) }
+
+func (m *measure) String() string {
+	return fmt.Sprintf("%s: logits differ by %.2g at most, %.2g on average; divergence %.2g nats; greedy %d of %d equal",
+		m.device.Name, m.largest, m.meanDiff(), m.divergence(), m.equal, m.steps)
+}
+
+// check holds a device without a tolerance to its limits.
+func (m *measure) check(t *testing.T) {
 	t.Helper()
-	mean, kl := m.sum/float64(m.n), m.kl/float64(m.rows)
-	t.Logf("%s: logits differ by %.2g at most, %.2g on average; divergence %.2g nats; greedy %d of %d equal",
-		m.device.Name, m.largest, mean, kl, m.equal, m.steps)
 	if m.device.Logits > 0 {
 		return
 	}
 	if m.device.MeanDiff <= 0 || m.device.KL <= 0 {
 		t.Fatalf("%s has no tolerance and no limits", m.device.Name)
 	}
-	if mean > m.device.MeanDiff || kl > m.device.KL {
-		t.Errorf("mean difference %.3g, allowed %.3g; divergence %.3g nats, allowed %.3g", mean, m.device.MeanDiff, kl, m.device.KL)
+	if mean, kl := m.meanDiff(), m.divergence(); !(mean <= m.device.MeanDiff && kl <= m.device.KL) {
+		t.Errorf("%v: a mean of %g and %g nats are allowed", m, m.device.MeanDiff, m.device.KL)
 	}
 }

@@ -60,16 +60,7 @@ func Load(c *checkpoint.Checkpoint, d kernels.Device) (models.Model, error) {
 func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 	D, F := m.cfg.Hidden, m.cfg.Intermediate
 	Q, KV := m.cfg.Heads*m.cfg.HeadDim, m.cfg.KVHeads*m.cfg.HeadDim
-	bias := func(is bool) []checkpoint.Option {
-		switch {
-		case c.Format() == checkpoint.GGUF:
-			return []checkpoint.Option{checkpoint.WithOptionalBias()}
-		case is:
-			return []checkpoint.Option{checkpoint.WithBias()}
-		}
-		return nil
-	}
-	attention, mlp := bias(m.cfg.AttentionBias), bias(false)
+	attention, mlp := loader.Bias(c, m.cfg.AttentionBias), loader.Bias(c, false)
 
 	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: m.cfg.Vocab, K: D})
 	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
@@ -91,11 +82,7 @@ func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 		l.Weight(&y.down, loader.Part{Module: name + "mlp.down_proj", N: D, K: F, Options: mlp})
 	}
 	l.Vector(&m.norm, "model.norm.weight", D)
-	if !m.cfg.Tied {
-		l.Weight(&m.lmHead, loader.Part{Module: "lm_head", N: m.cfg.Vocab, K: D})
-	} else if l.Err() == nil {
-		l.Fail(c.Alias("lm_head.weight", "model.embed_tokens.weight"))
-	}
+	l.Head(&m.lmHead, m.cfg.Tied, m.cfg.Vocab, D)
 }
 
 // Unload implements models.Model.
@@ -109,6 +96,7 @@ func (m *Model) Shape() models.Shape {
 		MaxPosition:  m.cfg.MaxPosition,
 		Layers:       m.cfg.Layers,
 		Hidden:       m.cfg.Hidden,
+		Regimes:      m.cfg.Rotary.Regimes,
 		Parameters:   m.loaded.Parameters,
 		WeightBytes:  m.loaded.Bytes,
 	}

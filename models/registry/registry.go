@@ -9,13 +9,17 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/gemma3"
+	"github.com/openinfer-go/openinfer/models/gemma4"
 	"github.com/openinfer-go/openinfer/models/llama"
+	"github.com/openinfer-go/openinfer/models/phi3"
 	"github.com/openinfer-go/openinfer/models/qwen3"
+	"github.com/openinfer-go/openinfer/models/qwen3_5"
 )
 
 // Architectures are all that there are.
 func Architectures() []models.Architecture {
-	return []models.Architecture{llama.Architecture, qwen3.Architecture}
+	return append(slices.Clone(llama.Architectures), qwen3.Architecture, qwen3_5.Architecture, phi3.Architecture, gemma3.Architecture, gemma4.Architecture)
 }
 
 // Find returns the architecture of a checkpoint. One that is not in the list is an error that

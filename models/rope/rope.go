@@ -1,29 +1,45 @@
 // Package rope computes the frequencies of rotary embeddings from what a checkpoint says of them,
 // once, at load.
 //
-// It owns the scaling types that change frequencies by a rule of their own (none, linear, llama3).
-// Types whose frequencies depend on the length of a sequence are refused by name.
+// It owns the scaling types (none, linear, dynamic, llama3, YaRN, LongRoPE, proportional) and where
+// config.json and GGUF metadata state them. Frequencies that depend on how long a sequence is
+// (LongRoPE) come by regime: all tokens of a sequence are under one, and the engine computes a
+// sequence again that outgrows its own.
+//
+// Invariant: what a checkpoint states is either computed as the reference library computes it or
+// refused by the name of its key.
 package rope
 
 import (
-	"fmt"
 	"math"
-	"strings"
 
 	"github.com/openinfer-go/openinfer/kernels"
-	"github.com/openinfer-go/openinfer/models/checkpoint"
-	"github.com/openinfer-go/openinfer/models/config"
+	"github.com/openinfer-go/openinfer/models"
 )
 
 // Params is what a checkpoint says.
 type Params struct {
-	Theta   float64
+	Theta float64
+	Dim   int // values of a head that frequencies are spread over; Dim/2 pairs
+	// Turned is how many of the Dim/2 pairs are rotated at all, the fastest ones: all of them but for
+	// the proportional type.
+	Turned  int
 	Scaling Scaling
-	Factor  float64 // Linear, Llama3: frequencies are divided by it
+	Factor  float64 // all types of scaling but LongRoPE: frequencies are divided by it, some or all
+	// Original is the context length before scaling: of Llama3, YaRN and LongRoPE.
+	Original int
+	// Scale multiplies cosines and sines: of YaRN and LongRoPE, else 1.
+	Scale float64
 	// Llama3: wavelengths below Original/HighFactor keep their frequency, those above
 	// Original/LowFactor have it divided, those between blend.
 	LowFactor, HighFactor float64
-	Original              int // the context length before scaling
+	// YaRN: frequencies that turn BetaFast times or more in the original context stay, those that
+	// turn BetaSlow times or less are divided, those between blend, pair by pair; Truncate widens
+	// that range to whole pairs.
+	BetaFast, BetaSlow float64
+	Truncate           bool
+	// LongRoPE: frequency i is divided by element i, of Short up to Original tokens, of Long beyond.
+	Short, Long []float64
 	// Divisors, when not nil, are a GGUF file's own: frequency i is divided by element i.
 	Divisors []float32
 }
@@ -36,106 +52,55 @@ const (
 	None Scaling = iota
 	Linear
 	Llama3
+	YaRN     // Peng et al. 2023, arXiv 2309.00071
+	LongRoPE // Ding et al. 2024, arXiv 2402.13753, as the Phi-3 models use it
 )
 
-// FromConfig reads the keys that config.json has in either layout: rope_theta and rope_scaling, or
-// rope_parameters with both inside. theta is the architecture's default.
-func FromConfig(r *config.Reader, theta float64) Params {
-	p := Params{Theta: r.PositiveOr("rope_theta", theta)}
-	key := "rope_scaling"
-	if r.Has("rope_parameters") {
-		key = "rope_parameters"
-	}
-	s := r.Object(key)
-	p.Theta = s.PositiveOr("rope_theta", p.Theta)
-	for _, o := range []*config.Reader{r, s} {
-		if f := o.PositiveOr("partial_rotary_factor", 1); f != 1 && o.Has("partial_rotary_factor") {
-			o.Fail("partial_rotary_factor", "%v is not supported: all of a head is rotated", f)
-		}
-	}
-	kindKey := "rope_type"
-	if !s.Has(kindKey) && s.Has("type") {
-		kindKey = "type" // its first name
-	}
-	switch kind := s.TextOr(kindKey, "default"); kind {
-	case "default":
-	case "linear":
-		p.Scaling, p.Factor = Linear, s.Positive("factor")
-	case "llama3":
-		p.Scaling, p.Factor = Llama3, s.Positive("factor")
-		p.LowFactor, p.HighFactor = s.Positive("low_freq_factor"), s.Positive("high_freq_factor")
-		p.Original = s.Size("original_max_position_embeddings")
-		if p.LowFactor >= p.HighFactor {
-			s.Fail("low_freq_factor", "%v is not below high_freq_factor %v", p.LowFactor, p.HighFactor)
-		}
-	default:
-		s.Fail(kindKey, "%q is not supported (default, linear and llama3 are)", kind)
-	}
-	return p
+// Embedding is a model's rotary embedding: its frequencies by regime.
+type Embedding struct {
+	Regimes  []int            // models.Shape.Regimes
+	ByRegime []kernels.Rotary // one more than Regimes, all for the same number of values
 }
 
-// FromGGUF reads the metadata of an architecture and takes rope_freqs.weight, which carries any
-// scaling that has no keys, when the file has it. dim is the size of a head.
-func FromGGUF(c *checkpoint.Checkpoint, arch string, dim int) (p Params, err error) {
-	m := c.GGUF()
-	key := func(name string) string { return arch + ".rope." + name }
-	if p.Theta, err = m.FloatOr(key("freq_base"), 10000); err != nil {
-		return p, err
+// Cols is the width of a row of cosines and sines.
+func (e Embedding) Cols() int { return 2 * len(e.ByRegime[0].InvFreq) }
+
+// CosSin writes the cosines and sines of every token of b, each sequence's under its own regime,
+// to dst [T, Cols()].
+func (e Embedding) CosSin(d kernels.Device, dst kernels.Tensor, b *models.Batch) {
+	if len(e.Regimes) == 0 {
+		d.CosSin(dst, e.ByRegime[0], b.Positions)
+		return
 	}
-	if !(p.Theta > 0) || p.Theta > math.MaxFloat32 {
-		return p, fmt.Errorf("%s: %v is not a positive number", key("freq_base"), p.Theta)
-	}
-	turned, err := m.IntOr(key("dimension_count"), dim)
-	if err != nil {
-		return p, err
-	}
-	if turned != dim {
-		return p, fmt.Errorf("%s: %d of a head of %d is not supported: all of a head is rotated", key("dimension_count"), turned, dim)
-	}
-	// Old files have the factor alone.
-	old, err := m.FloatOr(key("scale_linear"), 1)
-	if err != nil {
-		return p, err
-	}
-	factor, err := m.FloatOr(key("scaling.factor"), old)
-	if err != nil {
-		return p, err
-	}
-	kind, err := m.StringOr(key("scaling.type"), "")
-	if err != nil {
-		return p, err
-	}
-	switch strings.ToLower(kind) {
-	case "none":
-	case "", "linear":
-		if !(factor > 0) || factor > math.MaxFloat32 {
-			return p, fmt.Errorf("%s: %v is not a positive number", key("scaling.factor"), factor)
+	// One call for each run of sequences under the same regime.
+	starts := b.Ragged.Starts.Host
+	for from, S := 0, len(starts)-1; from < S; {
+		to := from + 1
+		for to < S && b.Regimes[to] == b.Regimes[from] {
+			to++
 		}
-		if factor != 1 {
-			p.Scaling, p.Factor = Linear, factor
-		}
-	default:
-		return p, fmt.Errorf("%s: %q is not supported (none and linear are)", key("scaling.type"), kind)
+		first, end := int(starts[from]), int(starts[to])
+		d.CosSin(dst.RowRange(first, end), e.ByRegime[b.Regimes[from]], b.Positions.Range(first, end))
+		from = to
 	}
-	const divisors = "rope_freqs.weight"
-	if c.Has(divisors) {
-		if p.Divisors, err = c.Vector(divisors, dim/2); err != nil {
-			return p, err
-		}
-		for i, d := range p.Divisors {
-			if !(d > 0) || math.IsInf(float64(d), 0) {
-				return p, fmt.Errorf("%s: value %d is %v", divisors, i, d)
-			}
-		}
-	}
-	return p, nil
 }
 
-// Rotary returns the frequencies for heads of dim values.
-func (p Params) Rotary(dim int) kernels.Rotary {
-	r := kernels.Rotary{InvFreq: make([]float32, dim/2), Scale: 1}
-	for i := range r.InvFreq {
-		f := p.scaled(math.Pow(p.Theta, -2*float64(i)/float64(dim)))
+// Embedding returns the frequencies.
+func (p Params) Embedding() Embedding {
+	if p.Scaling != LongRoPE {
+		return Embedding{ByRegime: []kernels.Rotary{p.rotary(nil)}}
+	}
+	return Embedding{Regimes: []int{p.Original}, ByRegime: []kernels.Rotary{p.rotary(p.Short), p.rotary(p.Long)}}
+}
+
+// rotary computes the frequencies of one regime, whose LongRoPE factors are factors.
+func (p Params) rotary(factors []float64) kernels.Rotary {
+	r := kernels.Rotary{InvFreq: make([]float32, p.Dim/2), Scale: float32(p.Scale)}
+	for i := range p.Turned {
+		f := p.scaled(i, math.Pow(p.Theta, -2*float64(i)/float64(p.Dim)))
+		if factors != nil {
+			f /= factors[i]
+		}
 		if p.Divisors != nil {
 			f /= float64(p.Divisors[i])
 		}
@@ -144,7 +109,8 @@ func (p Params) Rotary(dim int) kernels.Rotary {
 	return r
 }
 
-func (p Params) scaled(f float64) float64 {
+// scaled is frequency i, f before scaling.
+func (p Params) scaled(i int, f float64) float64 {
 	switch p.Scaling {
 	case Linear:
 		return f / p.Factor
@@ -159,6 +125,36 @@ func (p Params) scaled(f float64) float64 {
 		}
 		kept := (turns - p.LowFactor) / (p.HighFactor - p.LowFactor)
 		return (1-kept)*f/p.Factor + kept*f
+	case YaRN:
+		low, high := p.ramp()
+		divided := min(max((float64(i)-low)/(high-low), 0), 1)
+		return (1-divided)*f + divided*f/p.Factor
 	}
 	return f
+}
+
+// ramp returns the pairs between which YaRN blends.
+func (p Params) ramp() (low, high float64) {
+	// pair is where frequencies turn so many times in the original context.
+	pair := func(turns float64) float64 {
+		return float64(p.Dim) * math.Log(float64(p.Original)/(turns*2*math.Pi)) / (2 * math.Log(p.Theta))
+	}
+	low, high = pair(p.BetaFast), pair(p.BetaSlow)
+	if p.Truncate {
+		low, high = math.Floor(low), math.Ceil(high)
+	}
+	low, high = max(low, 0), min(high, float64(p.Dim-1))
+	if low == high {
+		high += 0.001
+	}
+	return low, high
+}
+
+// yarnScale is the paper's factor of cosines and sines for a context stretched by factor, with the
+// weight that later models give its logarithm.
+func yarnScale(factor, weight float64) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return 0.1*weight*math.Log(factor) + 1
 }

@@ -1,0 +1,76 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/hub"
+)
+
+// Locate finds the model that a text means, in this order: an embedded one of that name; a folder or .gguf file; a
+// model of a hub, org/name[@revision][:file or quantisation], that is in the hub cache. The Name of the result is
+// what the model is called by default: the embedded name, the file's or folder's, or the text. The error says
+// where the model could come from.
+func Locate(text string) (ModelSpec, error) {
+	if slices.Contains(demo.Names(), text) {
+		return ModelSpec{Name: text}, nil
+	}
+	_, err := os.Stat(text)
+	switch {
+	case err == nil:
+		return ModelSpec{Name: strings.TrimSuffix(baseName(text), ".gguf"), Path: text}, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return ModelSpec{}, err
+	}
+	r, notName := hub.ParseRef(text)
+	looksLikePath := strings.HasPrefix(text, "/") || strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~")
+	switch {
+	case looksLikePath || notName != nil:
+		return ModelSpec{}, fmt.Errorf("%s: no such file or folder", text)
+	}
+	path, err := hub.DefaultCache().Find(r)
+	switch {
+	case err == nil:
+		return ModelSpec{Name: text, Path: path}, nil
+	case !strings.Contains(text, "/"):
+		return ModelSpec{}, fmt.Errorf("%s: no embedded model of that name (there are %s), and no such file or folder", text, strings.Join(demo.Names(), ", "))
+	case errors.Is(err, hub.ErrNotCached):
+		return ModelSpec{}, fmt.Errorf("%w (and there is no such file or folder)", err)
+	}
+	return ModelSpec{}, err
+}
+
+// locate is the path of the model's checkpoint, "" when it is embedded.
+func (m ModelSpec) locate() (string, error) {
+	found, err := Locate(cmp.Or(m.Path, m.Name))
+	if err == nil && m.Path != "" && found.Path == "" {
+		err = fmt.Errorf("%s is an embedded model: it has that name and no other", m.Path)
+	}
+	return found.Path, err
+}
+
+// baseName is a path's last name, also of "." and "..".
+func baseName(path string) string {
+	if full, err := filepath.Abs(path); err == nil {
+		path = full
+	}
+	return filepath.Base(path)
+}
+
+// CachedModels are the names that Locate knows the models of the hub cache by. Whether they can be served is for
+// Describe to say.
+func CachedModels() ([]string, error) {
+	refs, err := hub.DefaultCache().List()
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		names[i] = r.String()
+	}
+	return names, err
+}

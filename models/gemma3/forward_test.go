@@ -1,0 +1,13 @@
+package gemma3_test
+
+import (
+	"testing"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/ref"
+	"github.com/openinfer-go/openinfer/models/modeltest"
+)
+
+var onRef = modeltest.Float32("ref", func(testing.TB) kernels.Device { return ref.Open() })
+
+func TestEqualsReferenceOnRef(t *testing.T) { modeltest.Run(t, onRef, "gemma3") }
