@@ -21,6 +21,7 @@ type bench struct {
 	d      kernels.Device
 	coded  *kernels.Weight // 4 bits by int8
 	float  *kernels.Weight // bf16 by float32
+	large  *kernels.Weight // the same, that no cache holds
 	x, y   kernels.Tensor
 	read   float64 // bytes a second that the machine reads
 	random *rand.Rand
@@ -29,6 +30,7 @@ type bench struct {
 const (
 	productSize   = 1024 // inputs and outputs of a product
 	productTokens = 128
+	largeOutputs  = 32 << 10 // 64 MiB of bf16
 )
 
 func newBench(b *testing.B) *bench {
@@ -45,19 +47,29 @@ func newBench(b *testing.B) *bench {
 	if m.coded, err = d.Load(random(productSize, productSize, 4, false)); err != nil {
 		b.Fatal(err)
 	}
-	float := kernels.Matrix{Name: "float", N: productSize, K: productSize, Type: kernels.BF16}
-	float.Read = func(r *kernels.Rows, row, n int) error {
-		r.Reset(float, n)
+	m.float, m.large = m.floats(productSize), m.floats(largeOutputs)
+	m.x, m.y = m.tensor(productTokens, productSize), m.tensor(productTokens, largeOutputs)
+	return m
+}
+
+func (m *bench) floats(outputs int) *kernels.Weight {
+	f := kernels.Matrix{Name: "float", N: outputs, K: productSize, Type: kernels.BF16}
+	f.Read = func(r *kernels.Rows, row, n int) error {
+		r.Reset(f, n)
 		for i := range r.Float {
 			r.Float[i] = float32(i%13-6) / 8
 		}
 		return nil
 	}
-	if m.float, err = d.Load(float); err != nil {
-		b.Fatal(err)
+	w, err := m.d.Load(f)
+	if err != nil {
+		m.Fatal(err)
 	}
-	m.x, m.y = m.tensor(productTokens, productSize), m.tensor(productTokens, productSize)
-	return m
+	return w
+}
+
+func (m *bench) product(w *kernels.Weight, tokens int) {
+	m.d.Linear(m.y.RowRange(0, tokens).ColRange(0, w.N), m.x.RowRange(0, tokens), w)
 }
 
 // tensor is of random values.
@@ -98,16 +110,18 @@ func processorTime(b testing.TB) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// measure runs op and the two products in turn and reports the best of each (by processor time with one thread): operations a second beside
-// the float32 product's and the int8 product's, or bytes a second beside what the machine reads.
+// measure runs op and products in turn and reports the best of each, by processor time with one thread:
+// operations a second, and of what the float32 and the int8 product reach; bytes a second, and of what the
+// product of one token reaches that reads its weights from memory.
 func (m *bench) measure(name string, operations, bytes float64, op func()) {
 	m.Run(name, func(b *testing.B) {
 		const products = 2 * productTokens * productSize * productSize
-		best, float, coded := time.Hour, time.Hour, time.Hour
+		best, float, coded, large := time.Hour, time.Hour, time.Hour, time.Hour
 		for range b.N {
 			best = min(best, m.step(op))
-			float = min(float, m.step(func() { m.d.Linear(m.y, m.x, m.float) }))
-			coded = min(coded, m.step(func() { m.d.Linear(m.y, m.x, m.coded) }))
+			float = min(float, m.step(func() { m.product(m.float, productTokens) }))
+			coded = min(coded, m.step(func() { m.product(m.coded, productTokens) }))
+			large = min(large, m.step(func() { m.product(m.large, 1) }))
 		}
 		b.ReportMetric(0, "ns/op")
 		b.ReportMetric(best.Seconds()*1e6, "us")
@@ -119,6 +133,7 @@ func (m *bench) measure(name string, operations, bytes float64, op func()) {
 		}
 		if bytes > 0 {
 			b.ReportMetric(bytes/best.Seconds()/1e9, "GB/s")
+			b.ReportMetric(100*bytes/best.Seconds()*large.Seconds()/float64(m.large.Bytes), "%product-GB/s")
 			b.ReportMetric(100*bytes/best.Seconds()/m.read, "%read")
 		}
 	})
@@ -128,8 +143,9 @@ func (m *bench) measure(name string, operations, bytes float64, op func()) {
 func BenchmarkLinear(b *testing.B) {
 	m := newBench(b)
 	const operations = 2 * productTokens * productSize * productSize
-	m.measure("int8", operations, 0, func() { m.d.Linear(m.y, m.x, m.coded) })
-	m.measure("float32", operations, 0, func() { m.d.Linear(m.y, m.x, m.float) })
+	m.measure("int8", operations, 0, func() { m.product(m.coded, productTokens) })
+	m.measure("float32", operations, 0, func() { m.product(m.float, productTokens) })
+	m.measure("float32/decode", 0, float64(m.large.Bytes), func() { m.product(m.large, 1) })
 }
 
 // BenchmarkRecurrent is the convolution and the delta rule of Qwen3.5-9B: of as many layers as do not fit a
