@@ -51,6 +51,7 @@ func (l StateLayout) Offset(pages []int32, layer, unit int) int64 {
 // Runs are a step's T tokens in runs: run r has tokens Starts[r] to Starts[r+1]-1, begins with the
 // state on pages In and leaves its own on pages Out, which may be the same. Runs of one sequence come in order,
 // so that one's In may be an earlier one's Out. No run writes what a run of another sequence touches.
+// A run without tokens does nothing.
 type Runs struct {
 	Starts Ints // [R+1]
 	In     Ints // [R*StatePages]; a run whose first entry is 0 begins with zeros

@@ -47,4 +47,11 @@
 //	block:  layer | layer | ...     layer: head | head | ...     head: keys, then values
 //	keys:   BlockTokens/16 tiles [KDim][16 tokens], so that a vector lane is a position
 //	values: [BlockTokens][VDim], so that a vector lane is an output
+//
+// # Recurrent state
+//
+// A state lies as kernels.StateLayout says. GatedDelta makes unit keys and queries, decays and betas of all tokens once;
+// then a chunk takes the columns of one head's state, 16 at a time, through all tokens of a chain of
+// runs. The columns are worked on in scratch and written to the run's pages after its last token, so a
+// run may end where it began. Chains are independent: a run that begins with what another leaves is in its chain.
 package cpu

@@ -23,7 +23,6 @@ type bench struct {
 	float  *kernels.Weight // bf16 by float32
 	large  *kernels.Weight // the same, that no cache holds
 	x, y   kernels.Tensor
-	read   float64 // bytes a second that the machine reads
 	random *rand.Rand
 }
 
@@ -41,9 +40,6 @@ func newBench(b *testing.B) *bench {
 	}
 	b.Cleanup(func() { d.Close() })
 	m := &bench{B: b, d: d, random: rand.New(rand.NewPCG(1, 2))}
-	if m.read, err = cpu.ReadBandwidth(d.Info().Threads); err != nil {
-		b.Fatal(err)
-	}
 	if m.coded, err = d.Load(random(productSize, productSize, 4, false)); err != nil {
 		b.Fatal(err)
 	}
@@ -134,7 +130,6 @@ func (m *bench) measure(name string, operations, bytes float64, op func()) {
 		if bytes > 0 {
 			b.ReportMetric(bytes/best.Seconds()/1e9, "GB/s")
 			b.ReportMetric(100*bytes/best.Seconds()*large.Seconds()/float64(m.large.Bytes), "%product-GB/s")
-			b.ReportMetric(100*bytes/best.Seconds()/m.read, "%read")
 		}
 	})
 }
