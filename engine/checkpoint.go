@@ -38,7 +38,8 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	m.vocab = min(shape.Vocab, tok.Size())
 	m.ends = endTokens(c, tok, m.vocab)
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
-	m.info.Defaults = samplingDefaults(c.Generation())
+	generation := c.Generation()
+	m.info.Defaults, m.never = samplingDefaults(generation), generation.SuppressTokens
 	m.chat, m.chatErr = loadChat(c, tok)
 	if m.chat != nil {
 		m.info.HasChat, m.marks = true, map[int32]bool{}
