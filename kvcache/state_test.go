@@ -90,32 +90,48 @@ func TestHitOnlyToASnapshot(t *testing.T) {
 }
 
 // TestRollingSnapshot: while a sequence goes on, one snapshot follows it, at most a block behind,
-// beside the one at the mark; it costs no more memory however long that is.
+// beside the one at the mark, which it does not replace; it costs no more memory however long that is.
 func TestRollingSnapshot(t *testing.T) {
-	c := hybrid(t, NewPool(60), 8, 0)
-	tab, tokens := c.NewTable(Identity{}), count(300)
-	row(t, c, tab, tokens, 50, 49)
-	for n := 51; n <= 300; n++ {
-		row(t, c, tab, tokens, n)
-		want := ModelStats{States: 1, Snapshots: min(2, 1+(n-1)/64)}
-		if s := c.pool.Stats().Models[0]; s.States != want.States || s.Snapshots != want.Snapshots {
-			t.Fatalf("at %d: %+v", n, s)
+	for budget := 1; budget <= 4; budget++ {
+		c := hybrid(t, NewPool(60), budget, 0)
+		tab, tokens := c.NewTable(Identity{}), count(300)
+		row(t, c, tab, tokens, 50, 49)
+		for n := 51; n <= 300; n++ {
+			row(t, c, tab, tokens, n)
+			snapshots := min(budget, 2)
+			if n <= 64 {
+				snapshots = 1
+			}
+			if s := c.pool.Stats().Models[0]; s.States != 1 || s.Snapshots != snapshots {
+				t.Fatalf("budget %d, at %d: %+v", budget, n, s)
+			}
 		}
+		c.Release(tab)
+		for n, want := range map[int]int{300: 288, 60: 48} {
+			if budget == 1 {
+				want = 48
+			}
+			tab := c.NewTable(Identity{})
+			if hit := c.Match(tab, tokens[:n]); hit != want {
+				t.Fatalf("budget %d: hit of %d for %d tokens", budget, hit, n)
+			}
+			c.Release(tab)
+		}
+	}
+}
+
+// TestFoundSnapshotStays: one that another sequence began with is not replaced by the next.
+func TestFoundSnapshotStays(t *testing.T) {
+	c := hybrid(t, NewPool(60), 4, 0)
+	tab, tokens := c.NewTable(Identity{}), count(100)
+	row(t, c, tab, tokens, 40)
+	for range 2 {
 		other := c.NewTable(Identity{})
-		if hit := c.Match(other, tokens[:n]); hit != (n-1)/16*16 {
-			t.Fatalf("at %d: hit of %d", n, hit)
-		}
-		for _, s := range other.state.snaps {
-			s.kept = s.at == 48 // nobody was here
+		if hit := c.Match(other, tokens[:40]); hit != 32 {
+			t.Fatalf("hit of %d", hit)
 		}
 		c.Release(other)
-	}
-	c.Release(tab)
-	if s := c.pool.Stats().Models[0]; s.States != 0 || s.Snapshots != 2 {
-		t.Fatalf("%+v", s)
-	}
-	if hit := c.Match(c.NewTable(Identity{}), tokens[:60]); hit != 48 {
-		t.Fatalf("hit of %d at the end of the prompt", hit)
+		row(t, c, tab, tokens, tab.state.at+30)
 	}
 }
 
@@ -178,7 +194,7 @@ func TestRollBackWithoutRoom(t *testing.T) {
 	}
 	snapshot := tab.state.in
 	c.Extend(tab, 80, 0)
-	runs := c.Advance(tab, 48, 80, []int{70})
+	runs := c.Advance(tab, 48, 80, nil)
 	if len(runs) != 1 || &runs[0].In[0] != &snapshot.pages[0] || runs[0].Out[0] == runs[0].In[0] {
 		t.Fatalf("runs %+v", runs)
 	}
@@ -219,6 +235,12 @@ func TestSnapshotBudget(t *testing.T) {
 	row(t, c, long, tokens, 250, 230) // a mark does
 	if got := hits(); got != "[0 0 32 32]" {
 		t.Fatalf("hits %s", got)
+	}
+	c.Release(long) // and is as young as the sequence's blocks
+	tab := c.NewTable(Identity{Salt: "e"})
+	row(t, c, tab, count(40), 40, 33)
+	if hit := c.Match(long, tokens); hit != 224 || hits() != "[0 0 0 32]" {
+		t.Fatalf("hit of %d", hit)
 	}
 }
 
