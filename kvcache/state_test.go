@@ -120,6 +120,27 @@ func TestRollingSnapshot(t *testing.T) {
 	}
 }
 
+// TestEndStays: the state of a sequence that ends where a block does is the snapshot, in the place of the
+// one that followed it; not so when the step that wrote it was never committed.
+func TestEndStays(t *testing.T) {
+	for _, x := range []struct{ budget, sealed, hit, snapshots int }{{2, 64, 64, 1}, {1, 64, 64, 1}, {2, 60, 48, 1}, {0, 64, 0, 0}} {
+		c := hybrid(t, NewPool(60), x.budget, 0)
+		tab, tokens := c.NewTable(Identity{}), count(100)
+		row(t, c, tab, tokens, 50)
+		c.Extend(tab, 64, 0)
+		c.Advance(tab, 50, 64, nil)
+		c.Seal(tab, tokens[:x.sealed])
+		c.Release(tab)
+		verify(t, c.pool)
+		if s := c.pool.Stats().Models[0]; s.Snapshots != x.snapshots || s.States != 0 {
+			t.Errorf("%+v: %+v", x, s)
+		}
+		if hit := c.Match(c.NewTable(Identity{}), tokens); hit != x.hit {
+			t.Errorf("%+v: hit of %d", x, hit)
+		}
+	}
+}
+
 // TestFoundSnapshotStays: one that another sequence began with is not replaced by the next.
 func TestFoundSnapshotStays(t *testing.T) {
 	c := hybrid(t, NewPool(60), 4, 0)
@@ -194,12 +215,12 @@ func TestRollBackWithoutRoom(t *testing.T) {
 	}
 	snapshot := tab.state.in
 	c.Extend(tab, 80, 0)
-	runs := c.Advance(tab, 48, 80, nil)
+	runs := c.Advance(tab, 48, 79, nil)
 	if len(runs) != 1 || &runs[0].In[0] != &snapshot.pages[0] || runs[0].Out[0] == runs[0].In[0] {
 		t.Fatalf("runs %+v", runs)
 	}
 	verify(t, c.pool)
-	c.Seal(tab, tokens)
+	c.Seal(tab, tokens[:79])
 	c.Release(tab)
 	if hit := c.Match(c.NewTable(Identity{}), tokens); hit != 48 {
 		t.Fatalf("hit of %d", hit)
