@@ -27,7 +27,10 @@ type tag struct {
 	prefix uint64 // of the tokens up to and including this one
 }
 
-const pageCells = 1152 // divisible by 1, 2, 3, 4, 6 blocks a page times 16, 32, 48, 96 tokens a block
+const (
+	pageCells  = 1152 // divisible by 1, 2, 3, 4, 6 blocks a page times 16, 32, 48, 96 tokens a block
+	tokenCells = 6    // at least, of a token: of a page with state every so many one is used
+)
 
 func newDevice(pages int) *device {
 	return &device{cells: make([]tag, pages*pageCells), caches: map[string]*kvcache.Cache{}}
@@ -219,16 +222,16 @@ func (d *device) runState(r *Row, row *launchRow, t *truth, void bool, g, pages 
 			return fmt.Errorf("run %+v at %d", run, at)
 		}
 		for i, pg := range run.In {
-			cells := d.cells[int(pg)*pageCells:][:pageCells]
+			first := int(pg) * pageCells
 			if i == 0 {
-				h = cells[0].prefix
+				h = d.cells[first].prefix
 			}
 			want := tag{r.Seq.Model, row.id, g, at, h}
 			if at <= len(t.prefix) && at <= r.Start+r.N-r.Drafts {
 				want.prefix = t.prefix[at-1]
 			}
-			for _, got := range cells {
-				if got != want && !void {
+			for j := first; j < first+pageCells && !void; j += tokenCells {
+				if got := d.cells[j]; got != want {
 					return fmt.Errorf("state at %d on page %d: got %+v, want %+v", at, pg, got, want)
 				}
 			}
@@ -248,8 +251,8 @@ func (d *device) runState(r *Row, row *launchRow, t *truth, void bool, g, pages 
 			if pg == 0 {
 				return fmt.Errorf("state at %d is to be stored on the padding page", at)
 			}
-			for i := range pageCells {
-				d.cells[int(pg)*pageCells+i] = w
+			for j := 0; j < pageCells; j += tokenCells {
+				d.cells[int(pg)*pageCells+j] = w
 			}
 		}
 	}

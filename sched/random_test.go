@@ -429,7 +429,7 @@ func TestRandom(t *testing.T) {
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
-	checks := "400"
+	checks := "300"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
 		checks = "50000"
 	}
