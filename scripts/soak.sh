@@ -1,11 +1,11 @@
 #!/bin/sh
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
-# the tests, the kernels on emulated ARM, the comparison with llama.cpp. Writes docs/soak.md and docs/bench-cpu.md.
-# SOAK_PARTS picks from "fuzz long arm64 bench".
+# the tests, the kernels on emulated ARM, checkpoints of full size, the comparison with llama.cpp. Writes
+# docs/soak.md, docs/shapes.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long arm64 shapes bench".
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long arm64 bench}
+parts=${SOAK_PARTS:-fuzz long arm64 shapes bench}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -47,6 +47,7 @@ for part in $parts; do
         done
         ;;
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;
+    shapes) run "checkpoints of full size (docs/shapes.md)" sh scripts/shapes.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;
     *)
         echo "soak: unknown part $part" >&2
