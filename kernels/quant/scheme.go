@@ -69,7 +69,8 @@ func (s Scheme) Search(x, h []float32) (scale float32, zero uint8) {
 	}
 	if s.Bits == 8 { // the range is hardly worth cutting for 256 codes
 		try(1)
-		try(0.99)
+		try(127.5 / 128) // the least code for the least weight
+		try(127.5 / 127)
 	} else {
 		for _, p := range clips {
 			try(p)
