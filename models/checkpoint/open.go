@@ -80,6 +80,9 @@ func (c *Checkpoint) load(name string) error {
 	if err != nil {
 		return err
 	}
+	if slices.Contains(names, Unfinished) && name == "" {
+		return fmt.Errorf("%s: is not finished, as %s in it says: run openinfer quantize again as before to finish it", c.path, Unfinished)
+	}
 	if strings.HasSuffix(name, ".safetensors") {
 		return fmt.Errorf("%s: open the folder it is in: config.json and the tokenizer belong to it", c.path)
 	}
