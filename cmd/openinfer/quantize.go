@@ -13,7 +13,7 @@ import (
 
 func quantizeCommand() *cobra.Command {
 	o := quantize.Options{}
-	var asymmetric bool
+	var asymmetric, float bool
 	var group, threads int
 	var calibration, eval string
 	var t textFlags
@@ -45,6 +45,9 @@ Work that was interrupted is in OUT.partial and goes on when the same command is
 				return err
 			}
 			o.Out, o.Scheme.Bits, o.Scheme.Group, o.Scheme.Symmetric, o.Context = args[1], 4, group, !asymmetric, t.context
+			if float {
+				o.Scheme.Bits = 0
+			}
 			if o.Device, err = engine.OpenDevice("auto", threads, true); err != nil {
 				return err
 			}
@@ -67,6 +70,7 @@ Work that was interrupted is in OUT.partial and goes on when the same command is
 	f := cmd.Flags()
 	f.IntVar(&group, "group", 128, "weights of one scale: 32, 64 or 128")
 	f.BoolVar(&asymmetric, "asymmetric", false, "a zero point for each group: a little closer, a little larger")
+	f.BoolVar(&float, "bf16", false, "quantise nothing: write weights that are codes as bfloat16")
 	f.StringVar(&calibration, "calibration", "", "`FILE` of plain text like what the model will be asked: quantise with GPTQ")
 	f.IntVar(&o.CalibrationTokens, "calibration-tokens", 16384, "tokens of the calibration text that are used")
 	f.StringVar(&eval, "eval", "", "`FILE` of plain text: print the perplexity before and after")
@@ -130,14 +134,18 @@ func (q *quantizing) run() error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(out, "note: %s\n", n)
 	}
-	if r.Anew > 0 {
+	if r.Anew > 0 && q.options.Scheme.Bits != 0 {
 		fmt.Fprintf(out, "note: %d weights were codes already; they were dequantised and quantised anew, which adds to their error\n", r.Anew)
 	}
 	if len(r.Uncalibrated) > 0 {
 		fmt.Fprintf(out, "note: the calibration did not reach %s: quantised by the scale search\n", strings.Join(r.Uncalibrated, ", "))
 	}
-	fmt.Fprintf(out, "%s: %v; %d weights in 4 bits, %d tensors copied, %.1f MB of %.1f MB, error of weights %.3f %%\n",
-		q.options.Out, q.options.Scheme, r.Coded, r.Copied, float64(r.Bytes)/1e6, float64(r.SourceBytes)/1e6, 100*r.Weights)
+	what := fmt.Sprintf("%v, error of weights %.3f %%", q.options.Scheme, 100*r.Weights)
+	if q.options.Scheme.Bits == 0 {
+		what = "bfloat16"
+	}
+	fmt.Fprintf(out, "%s: %d weights quantised, %d tensors copied, %.1f MB from %.1f MB; %s\n",
+		q.options.Out, r.Coded, r.Copied, float64(r.Bytes)/1e6, float64(r.SourceBytes)/1e6, what)
 	written, err := checkpointOf(q.options.Out)
 	if err != nil {
 		return err

@@ -146,6 +146,19 @@ func CodedConfig(config []byte, s quant.Scheme, ordered bool, ignore []string) (
 	return append(v, '\n'), nil
 }
 
+// PlainConfig is config.json without a quantization_config.
+func PlainConfig(config []byte) ([]byte, error) {
+	b, err := without(config, "quantization_config", "compression_config")
+	if err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	v := jsontext.Value(b)
+	if err := v.Indent(jsontext.WithIndent("  ")); err != nil {
+		return nil, fmt.Errorf("config.json: %w", err)
+	}
+	return append(v, '\n'), nil
+}
+
 // without is a JSON object without some of its members, nor those of its text_config; others stay as they are, in order.
 func without(object []byte, names ...string) ([]byte, error) {
 	d := jsontext.NewDecoder(bytes.NewReader(object))

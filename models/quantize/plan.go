@@ -31,6 +31,7 @@ type plan struct {
 	files  map[string][]byte // beside the weights, without config.json
 	config []byte            // config.json of the source
 	anew   int               // weights that were codes and are quantised again
+	uneven []int // inputs of weights that stay float because they are not whole groups
 	notes  []string
 }
 
@@ -45,7 +46,7 @@ func planFolder(c *checkpoint.Checkpoint, s quant.Scheme) (*plan, error) {
 	}
 	p := &plan{scheme: s, config: c.ConfigJSON(), files: map[string][]byte{}}
 	for _, it := range items {
-		if it.Module == "" || !it.Coded && keepsFloat(it.Module, it.N, it.K, s) != "" {
+		if it.Module == "" || !it.Coded && p.keeps(it.Module, it.N, it.K) != "" {
 			if it.Module != "" {
 				p.leave(it.Module)
 			}
@@ -87,6 +88,15 @@ func copied(name string) bool {
 	return strings.HasPrefix(name, "LICENSE") || strings.HasPrefix(name, "NOTICE")
 }
 
+// keeps is keepsFloat, and counts the weights that another group size would let be quantised.
+func (p *plan) keeps(module string, n, k int) string {
+	why := keepsFloat(module, n, k, p.scheme)
+	if why != "" && p.scheme.Bits != 0 && k%32 == 0 && keepsFloat(module, n, k, quant.Scheme{Bits: 4, Group: 32}) == "" {
+		p.uneven = append(p.uneven, k)
+	}
+	return why
+}
+
 // leave notes that a linear layer stays float. Embeddings are none.
 func (p *plan) leave(module string) {
 	if !isEmbedding(module) {
@@ -94,11 +104,12 @@ func (p *plan) leave(module string) {
 	}
 }
 
-// weight adds a weight that becomes codes, or bfloat16 where it was codes and is to stay float.
+// weight adds a weight that becomes codes, or float where it is to stay that: bfloat16 of codes, float32 of
+// any float, whose rows may lie otherwise than in the file.
 func (p *plan) weight(module string, m kernels.Matrix, bytes int64) {
 	j := &job{name: module, m: m, bytes: bytes}
 	p.jobs = append(p.jobs, j)
-	if keepsFloat(module, m.N, m.K, p.scheme) == "" {
+	if p.keeps(module, m.N, m.K) == "" {
 		j.coded = true
 		j.tensors = checkpoint.CodedTensors(module, p.scheme, m.N, m.K)
 		if m.Bits != 0 {
@@ -108,8 +119,15 @@ func (p *plan) weight(module string, m kernels.Matrix, bytes int64) {
 	}
 	p.leave(module)
 	j.tensors = []checkpoint.NewTensor{{Name: module + ".weight", Type: "BF16", Shape: []int{m.N, m.K}}}
+	wide := m.Bits == 0 && p.scheme.Bits != 0
+	if wide {
+		j.tensors[0].Type = "F32"
+	}
 	j.write = func(w *checkpoint.Writer) error {
 		return eachRows(m, func(row, n int, values []float32) error {
+			if wide {
+				return w.WriteAt(module+".weight", int64(row)*int64(m.K)*4, floatBytes(values))
+			}
 			b := make([]byte, 0, 2*len(values))
 			for _, v := range values {
 				h := quant.ToBF16(v)

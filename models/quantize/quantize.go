@@ -21,7 +21,7 @@ import (
 
 // Options say what Run makes of a checkpoint.
 type Options struct {
-	Scheme quant.Scheme
+	Scheme quant.Scheme // of no bits: weights that are codes become bfloat16
 	Out    string // the folder, which may not be there
 
 	// Calibration, when not nil, is text that the model is run over to quantise with GPTQ. At most
@@ -90,7 +90,11 @@ func Run(ctx context.Context, open Open, o Options) (Report, error) {
 			q.report.Coded++
 		}
 	}
-	if q.report.Coded == 0 {
+	if n := len(p.uneven); n > 0 {
+		q.report.Notes = append(q.report.Notes, fmt.Sprintf("%d weights stay float, as their inputs (%d and the like) are not whole groups of %d: smaller groups would take them",
+			n, p.uneven[0], o.Scheme.Group))
+	}
+	if q.report.Coded == 0 && o.Scheme.Bits != 0 {
 		return Report{}, fmt.Errorf("%s: has no weight that could be quantised", c.Path())
 	}
 	q.report.Copied = len(p.jobs) - q.report.Coded
@@ -112,6 +116,9 @@ func Run(ctx context.Context, open Open, o Options) (Report, error) {
 func (o *Options) check() error {
 	s := o.Scheme
 	switch {
+	case s.Bits == 0 && o.Calibration != nil:
+		return errors.New("calibration: nothing is quantised")
+	case s.Bits == 0:
 	case s.Bits != 4 || !slices.Contains([]int{32, 64, 128}, s.Group):
 		return fmt.Errorf("%v: want int4 in groups of 32, 64 or 128", s)
 	case o.Calibration != nil && (o.Context < 16 || o.CalibrationTokens < o.Context):
@@ -311,7 +318,10 @@ func (q *run) publish(dir string) error {
 	if !slices.Contains(q.ignore, "lm_head") { // tied to the embedding, it has no tensor and yet is a linear layer
 		q.ignore = append(q.ignore, "lm_head")
 	}
-	config, err := checkpoint.CodedConfig(q.config, q.scheme, q.Calibration != nil, q.ignore)
+	config, err := checkpoint.PlainConfig(q.config)
+	if q.scheme.Bits != 0 {
+		config, err = checkpoint.CodedConfig(q.config, q.scheme, q.Calibration != nil, q.ignore)
+	}
 	if err != nil {
 		return err
 	}

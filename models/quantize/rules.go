@@ -12,7 +12,7 @@ import (
 // like (Qwen3.5's in_proj_a and in_proj_b, routers of experts): they take no memory, and kernels want 64.
 const smallest = 64
 
-// keepsFloat says why the weight of a module is not quantised; "" when it is. Names are Hugging Face's or those of a GGUF file.
+// keepsFloat says why the weight of a module is not quantised; "" when it is. A scheme of no bits quantises nothing. Names are Hugging Face's or those of a GGUF file.
 func keepsFloat(module string, n, k int, s quant.Scheme) string {
 	parts := strings.Split(module, ".")
 	last := parts[len(parts)-1]
@@ -20,6 +20,8 @@ func keepsFloat(module string, n, k int, s quant.Scheme) string {
 		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(last, w) })
 	}
 	switch {
+	case s.Bits == 0:
+		return "nothing is quantised"
 	case isHead(module):
 		return "the output layer"
 	case isEmbedding(module):
