@@ -8,6 +8,7 @@ import (
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/models/registry"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
 )
@@ -29,6 +30,13 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 		return err
 	}
 	m.tok = tok
+	if m.spec.Quantize != "" {
+		how, err := quantize.ParseLoad(m.spec.Quantize)
+		if err != nil {
+			return err
+		}
+		d = how.Device(d)
+	}
 	if m.impl, err = registry.Load(c, d); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ type plan struct {
 	files  map[string][]byte // beside the weights, without config.json
 	config []byte            // config.json of the source
 	anew   int               // weights that were codes and are quantised again
-	uneven []int // inputs of weights that stay float because they are not whole groups
+	uneven []int             // inputs of weights that stay float because they are not whole groups
 	notes  []string
 }
 

@@ -22,7 +22,7 @@ import (
 // Options say what Run makes of a checkpoint.
 type Options struct {
 	Scheme quant.Scheme // of no bits: weights that are codes become bfloat16
-	Out    string // the folder, which may not be there
+	Out    string       // the folder, which may not be there
 
 	// Calibration, when not nil, is text that the model is run over to quantise with GPTQ. At most
 	// CalibrationTokens of it are used, in sequences of Context.
