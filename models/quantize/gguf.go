@@ -201,28 +201,33 @@ func (g *ggufTexts) scaling(theta float64, head int) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The file has the divisors alone, so the rule of Llama 3 with its published constants is tried.
-	const low, high, original = 1.0, 4.0, 8192
+	// The file has the divisors alone: the rule of Llama 3 is tried, with its published constants and any original context.
 	factor := float64(slices.Max(divisors))
-	for i, d := range divisors {
-		turns := original * math.Pow(theta, -2*float64(i)/float64(head)) / (2 * math.Pi)
-		want := factor
-		if turns > high {
-			want = 1
-		} else if turns >= low {
-			kept := (turns - low) / (high - low)
-			want = 1 / ((1-kept)/factor + kept)
-		}
-		if math.Abs(float64(d)-want) > 1e-4*want {
-			return nil, fmt.Errorf("tensor %s: value %d is %v: no scaling that config.json can name divides so", ropeFreqs, i, d)
-		}
-	}
-	if factor == 1 {
+	if factor == 1 && slices.Min(divisors) == 1 {
 		return nil, nil
 	}
-	return map[string]any{
-		"rope_type": "llama3", "factor": round32(factor), "low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": original,
-	}, nil
+	const low, high = 1.0, 4.0
+	for original := 32; original <= 1<<20; original *= 2 {
+		fits := true
+		for i, d := range divisors {
+			turns := float64(original) * math.Pow(theta, -2*float64(i)/float64(head)) / (2 * math.Pi)
+			want := factor
+			if turns > high {
+				want = 1
+			} else if turns >= low {
+				kept := (turns - low) / (high - low)
+				want = 1 / ((1-kept)/factor + kept)
+			}
+			fits = fits && math.Abs(float64(d)-want) <= 1e-4*want
+		}
+		if fits {
+			return map[string]any{
+				"rope_type": "llama3", "factor": round32(factor), "low_freq_factor": low, "high_freq_factor": high,
+				"original_max_position_embeddings": original,
+			}, nil
+		}
+	}
+	return nil, fmt.Errorf("tensor %s: no scaling that config.json can name divides frequencies so", ropeFreqs)
 }
 
 // texts makes the tokenizer's files and generation_config.json.

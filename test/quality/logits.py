@@ -3,7 +3,7 @@
 usage: logits.py FOLDER PROMPTS.json OUT.safetensors [FOLDER PROMPTS OUT ...]
 
 PROMPTS is a list of lists of token ids; tensor i of OUT is [tokens, vocabulary], float32. The library makes the weights
-of the codes (run_compressed is off), all in float32.
+of the codes (dequantize), all in float32.
 """
 import json
 import sys
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, CompressedTensorsConfig
 args = sys.argv[1:]
 for folder, prompts, out in zip(args[0::3], args[1::3], args[2::3]):
     model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, quantization_config=CompressedTensorsConfig(run_compressed=False)
+        folder, dtype=torch.float32, quantization_config=CompressedTensorsConfig(dequantize=True)
     ).eval()
     with torch.no_grad():
         save_file(
