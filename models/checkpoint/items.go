@@ -151,6 +151,14 @@ func (c *Checkpoint) Module(stored string) string {
 	return stored
 }
 
+// StoredRow says which stored row each row of a Matrix of this name is, for who writes the rows as they are
+// stored; nil when they are the same.
+func (c *Checkpoint) StoredRow(name string) func(row int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rows[name]
+}
+
 // Vectors lists the float tensors of a GGUF file that have one dimension.
 func (c *Checkpoint) Vectors() []Item {
 	var items []Item

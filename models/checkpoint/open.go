@@ -28,7 +28,8 @@ type Checkpoint struct {
 	config   config    // safetensors
 	texts    texts
 
-	mu     sync.Mutex // guards tensor.used and warned
+	mu     sync.Mutex               // guards tensor.used, rows and warned
+	rows   map[string]func(int) int // the stored row of each row, by Matrix.Name, where they lie otherwise
 	warned warnings
 	life   sync.RWMutex // held by reads of mapped bytes; Close waits for them
 	closed bool

@@ -241,12 +241,27 @@ func (j *job) encodeWith(w *checkpoint.Writer, s quant.Scheme, shared *moments) 
 	return e.relative(), outputs, w.WriteCodes(j.name, s, m, &r, 0, m.N)
 }
 
-// coder is a matrix that reads what was written of a weight.
-func (j *job) written(w *checkpoint.Writer, s quant.Scheme, bias []float32) kernels.Matrix {
+// written is a matrix that reads what was written of a weight: row i is the written row stored(i), or i when stored is nil.
+func (j *job) written(w *checkpoint.Writer, s quant.Scheme, bias []float32, stored func(int) int) kernels.Matrix {
 	m := s.Matrix(j.m.Name, j.m.N, j.m.K)
 	shape := m
 	m.Bias = bias
-	m.Read = func(dst *kernels.Rows, row, n int) error { return w.ReadCodes(j.name, s, shape, dst, row, n) }
+	m.Read = func(dst *kernels.Rows, row, n int) error {
+		if stored == nil {
+			return w.ReadCodes(j.name, s, shape, dst, row, n)
+		}
+		dst.Reset(shape, n)
+		var one kernels.Rows
+		for i := range n {
+			if err := w.ReadCodes(j.name, s, shape, &one, stored(row+i), 1); err != nil {
+				return err
+			}
+			copy(dst.Codes[i*m.K:], one.Codes)
+			copy(dst.Scale[i*shape.Groups():], one.Scale)
+			copy(dst.Zero[i*shape.Groups():], one.Zero)
+		}
+		return nil
+	}
 	return m
 }
 

@@ -35,6 +35,9 @@ type Options struct {
 
 	ShardBytes int64 // of tensors in a file at most; 0: 4 GiB
 
+	// seen, for tests, is called with the logits of the calibration.
+	seen func(sequence, position int, logits []float32)
+
 	// Progress, when not nil, is told of each weight and tensor, one call at a time.
 	Progress func(Progress)
 }
@@ -283,7 +286,11 @@ func (q *run) calibrate(open Open) error {
 				return m, err
 			}
 		}
-		return j.written(q.w, q.scheme, m.Bias), nil
+		stored := c.StoredRow(m.Name)
+		if c.Format() == checkpoint.GGUF { // jobs have the loader's order already
+			stored = nil
+		}
+		return j.written(q.w, q.scheme, m.Bias, stored), nil
 	}
 	model, err := registry.Load(c, s)
 	if err != nil {
@@ -306,7 +313,7 @@ func (q *run) calibrate(open Open) error {
 		return err
 	}
 	defer r.free()
-	return r.step(sequences, nil, nil)
+	return r.step(sequences, make([]int, len(sequences)), q.seen)
 }
 
 // publish writes what stands beside the weights, and gives the folder its name.

@@ -42,7 +42,9 @@ func golden(t testing.TB, elem ...string) Open {
 	return func() (*checkpoint.Checkpoint, error) { return checkpoint.Open(path) }
 }
 
-func folder(path string) Open { return func() (*checkpoint.Checkpoint, error) { return checkpoint.Open(path) } }
+func folder(path string) Open {
+	return func() (*checkpoint.Checkpoint, error) { return checkpoint.Open(path) }
+}
 
 // someText is text that models of the reference data can read: ids that follow from those before.
 func someText(vocab, n int) *Text {
@@ -199,6 +201,45 @@ func TestCalibrationIsBetterThanSearch(t *testing.T) {
 	if !(kl[true] < 0.6*kl[false]) {
 		t.Errorf("divergence %v with calibration, %v without: want less than 0.6 of it", kl[true], kl[false])
 	}
+}
+
+// The pass over the calibration text multiplies with the weights that are written, as each architecture stacks and orders
+// them: its logits are those of the folder.
+func TestCalibrationSeesWhatIsWritten(t *testing.T) {
+	for _, source := range []string{"models/llama", "models/qwen3_5", "models/phi3", "models/gemma4", "quant/qwen3_5_ct_g128_sym", "gguf/qwen3_k256/qwen3_k256-F16.gguf"} {
+		t.Run(source, func(t *testing.T) {
+			open := golden(t, "golden", source)
+			out := filepath.Join(t.TempDir(), "out")
+			text := someText(500, 96)
+			seen := map[[2]int][]float32{}
+			r, err := Run(t.Context(), open, Options{
+				Scheme: quant.Scheme{Bits: 4, Group: 32}, Out: out, Device: openDevice(t), Calibration: text, CalibrationTokens: 96, Context: 48,
+				seen: func(s, p int, logits []float32) { seen[[2]int{s, p}] = slices.Clone(logits) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Uncalibrated) > 0 || r.Coded < 8 {
+				t.Errorf("report %+v", r)
+			}
+			for s := range 2 {
+				rows := logits(t, folder(out), text.Tokens[48*s:48*s+48], nil)
+				for p := range rows {
+					if d := maxDiff(rows[p], seen[[2]int{s, p}]); !(d < 1e-3) {
+						t.Fatalf("sequence %d, position %d: logits differ by %v", s, p, d)
+					}
+				}
+			}
+		})
+	}
+}
+
+func maxDiff(a, b []float32) float64 {
+	d := math.Abs(float64(len(a) - len(b)))
+	for i := range min(len(a), len(b)) {
+		d = max(d, math.Abs(float64(a[i]-b[i])))
+	}
+	return d
 }
 
 // contents are the files of a folder.

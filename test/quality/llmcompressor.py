@@ -8,9 +8,9 @@ text is cut as openinfer cuts it: windows of CONTEXT tokens, TOKENS at most.
 import sys
 
 import torch
-from datasets import Dataset
 from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import GPTQModifier, QuantizationModifier
+from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 source, out, method, group = sys.argv[1:5]
@@ -24,7 +24,8 @@ else:
     text, tokens, context = sys.argv[5], int(sys.argv[6]), int(sys.argv[7])
     ids = tokenizer(open(text, encoding="utf-8").read(), add_special_tokens=False)["input_ids"]
     rows = [ids[i : i + context] for i in range(0, tokens, context) if i + context <= len(ids)]
-    data = Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(r) for r in rows]})
+    # A loader: the library would have a dataset hashed and copied first.
+    data = DataLoader([{"input_ids": torch.tensor([r]), "attention_mask": torch.ones(1, len(r), dtype=torch.long)} for r in rows], batch_size=None)
     weights["actorder"] = "weight"
     oneshot(
         model=model,
