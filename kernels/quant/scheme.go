@@ -30,9 +30,9 @@ func (s Scheme) String() string {
 
 // A search tries these shares of a group's range, 1 being round-to-nearest, and then those beside the best.
 // A group of 128 normal or heavy-tailed weights has its best above 0.6.
-var clips = [...]float32{1, 0.9, 0.8, 0.7}
+var clips = [...]float32{1, 0.88, 0.76}
 
-const beside = 0.05
+const beside = 0.06
 
 // tiny is the largest weight of a group that is stored as zeros: a scale for it, and its inverse, would
 // leave float32's normal numbers.
@@ -48,6 +48,7 @@ func (s Scheme) Search(x, h []float32) (scale float32, zero uint8) {
 		return s.Nearest(x)
 	}
 	best, least, at := first, math.Inf(1), float32(1)
+	var plain float64 // the error of first, less sum h*x^2
 	try := func(p float32) {
 		c, ok := s.nearest(low, high, p)
 		if !ok {
@@ -56,6 +57,9 @@ func (s Scheme) Search(x, h []float32) (scale float32, zero uint8) {
 		a, b := s.moments(x, h, c)
 		if !(a > 0) {
 			return
+		}
+		if p == 1 {
+			plain = excess(a, b, c.scale)
 		}
 		c.scale = a / b
 		e := -float64(a * c.scale) // the error is sum h*x^2 - a^2/b with the scale a/b
@@ -83,10 +87,21 @@ func (s Scheme) Search(x, h []float32) (scale float32, zero uint8) {
 	if a, b := s.moments(x, h, best); a > 0 {
 		best.scale = roundBF16(a / b)
 	}
-	if !(best.scale > tiny) || s.error(x, h, best) > s.error(x, h, first) {
+	if !(best.scale > tiny) {
+		return first.scale, first.zero
+	}
+	a, b := s.moments(x, h, best)
+	// Sums in float32 tell which error is the smaller, unless they nearly agree.
+	if excess(a, b, best.scale) > plain+1e-4*plain && s.error(x, h, best) > s.error(x, h, first) {
 		best = first
 	}
 	return best.scale, best.zero
+}
+
+// excess is the error less sum h*x^2, from the moments of the scale's codes.
+func excess(a, b, scale float32) float64 {
+	s := float64(scale)
+	return s * (s*float64(b) - 2*float64(a))
 }
 
 // fit is a scale and a zero point.

@@ -531,3 +531,43 @@ func TestLoadWithHead8(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkLoad is the speed of quantising while loading, in weights.
+func BenchmarkLoad(b *testing.B) {
+	const n, k = 2048, 4096
+	rnd := rand.New(rand.NewPCG(1, 2))
+	row := make([]float32, k+64)
+	for i := range row {
+		row[i] = float32(rnd.NormFloat64())
+	}
+	m := kernels.Matrix{Name: "model.layers.0.mlp.up_proj.weight", N: n, K: k, Type: kernels.BF16}
+	shape := m
+	m.Read = func(dst *kernels.Rows, from, rows int) error {
+		dst.Reset(shape, rows)
+		for i := range rows {
+			copy(dst.Float[i*k:(i+1)*k], row[(from+i)%64:])
+		}
+		return nil
+	}
+	d := openDevice(b)
+	for _, name := range []string{"as stored", "int4-g128", "int4-g32"} {
+		b.Run(name, func(b *testing.B) {
+			on := d
+			if name != "as stored" {
+				how, err := ParseLoad(name)
+				if err != nil {
+					b.Fatal(err)
+				}
+				on = how.Device(d)
+			}
+			for b.Loop() {
+				w, err := on.Load(m)
+				if err != nil {
+					b.Fatal(err)
+				}
+				d.Unload(w)
+			}
+			b.ReportMetric(n*k*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mweights/s")
+		})
+	}
+}

@@ -1,6 +1,6 @@
 """Quantises a checkpoint with llm-compressor, for comparison with `openinfer quantize`.
 
-usage: llmcompressor.py IN OUT METHOD GROUP [TEXT TOKENS CONTEXT]
+usage: rival.py IN OUT METHOD GROUP [TEXT TOKENS CONTEXT]
 
 METHOD is rtn (round to nearest) or gptq (activation order "weight", the library's other settings as they are). The
 text is cut as openinfer cuts it: windows of CONTEXT tokens, TOKENS at most.
