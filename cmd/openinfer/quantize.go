@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -128,6 +130,9 @@ func (q *quantizing) run() error {
 	}
 	r, err := quantize.Run(q.cmd.Context(), q.open, q.options)
 	bar.close()
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintf(q.cmd.ErrOrStderr(), "interrupted: what is done is in %s.partial, and the same command goes on from there\n", q.options.Out)
+	}
 	if err != nil {
 		return err
 	}
