@@ -331,6 +331,15 @@ func beside(dst, t kernels.Tensor, after uint64) bool {
 	return dst.Stride == t.Stride && column >= int64(dst.Cols)*4 && column+int64(t.Cols)*4 <= row
 }
 
+func between(least, most int, values ...int) bool {
+	for _, v := range values {
+		if v < least || v > most {
+			return false
+		}
+	}
+	return true
+}
+
 func within(op, what string, ints []int32, n int) error {
 	for i, v := range ints {
 		if v < 0 || int(v) >= n {
@@ -345,7 +354,8 @@ func cache(op string, kv kernels.KV) error {
 	if l == nil {
 		return fmt.Errorf("%s: no cache layout", op)
 	}
-	if l.Layers <= 0 || l.Heads <= 0 || l.KDim <= 0 || l.VDim <= 0 || l.BlockTokens <= 0 || l.BlocksPerPage <= 0 ||
+	// Sizes beyond these are of no model, and products of them would not fit an integer.
+	if !between(1, 1<<14, l.Layers, l.Heads, l.KDim, l.VDim, l.BlockTokens) || !between(1, 1<<30, l.BlocksPerPage) || l.BlockBytes > 1<<32 ||
 		l.BlockBytes < int64(l.BlockTokens)*l.TokenBytes() || l.PageBytes < int64(l.BlocksPerPage)*l.BlockBytes {
 		return fmt.Errorf("%s: cache layout %+v", op, *l)
 	}

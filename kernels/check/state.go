@@ -52,8 +52,9 @@ func state(op string, s kernels.State, T int) error {
 	if l == nil {
 		return fmt.Errorf("%s: no state layout", op)
 	}
-	if l.Layers <= 0 || l.Heads <= 0 || l.KDim <= 0 || l.VDim <= 0 || l.ConvChannels < 0 || l.ConvColumns <= 0 ||
-		l.KDim*l.VDim < l.ConvColumns || l.UnitsPerPage() <= 0 {
+	// Sizes beyond these are of no model, and products of them would not fit an integer.
+	if !between(1, 1<<14, l.Layers, l.Heads, l.KDim, l.VDim, l.ConvColumns) || !between(0, 1<<24, l.ConvChannels) ||
+		l.KDim*l.VDim < l.ConvColumns || l.UnitsPerPage() <= 0 || l.Layers*l.LayerUnits() > 1<<30 {
 		return fmt.Errorf("%s: state layout %+v", op, *l)
 	}
 	if s.Layer < 0 || s.Layer >= l.Layers {

@@ -118,32 +118,41 @@ typedef struct {
 	float m, l;
 } part_row;
 
-// keys writes R rows' scores of the 16 positions of tile k.
-VEC void keys(const oi_attn *a, const row *r, const uint8_t *k, const uint8_t *next, float (*s)[PARTITION], int at,
-	const int type, const int R) {
-	f8 lo[ROWS], hi[ROWS];
+// keys writes R rows' scores of the 16 positions of each of N tiles; next is what comes after the tiles.
+// Few rows take two tiles at a time, so that there are sums enough to add to while others wait.
+VEC void keys(const oi_attn *a, const row *r, const uint8_t *const *k, const uint8_t *next, float (*s)[PARTITION], int at,
+	const int type, const int R, const int N) {
+	f8 lo[ROWS][2], hi[ROWS][2];
 	for (int i = 0; i < R; i++)
-		lo[i] = hi[i] = f8_zero();
+		for (int t = 0; t < N; t++)
+			lo[i][t] = hi[i][t] = f8_zero();
 	for (int d = 0; d < a->cache.kdim; d++) {
-		__builtin_prefetch(next + d * 32, 0, 3);
-		f8 k0 = load_kv(k, d * TILE, type), k1 = load_kv(k, d * TILE + 8, type);
+		f8 k0[2], k1[2];
+		for (int t = 0; t < N; t++) {
+			__builtin_prefetch(next + (N * d + t) * 32, 0, 3);
+			k0[t] = load_kv(k[t], d * TILE, type);
+			k1[t] = load_kv(k[t], d * TILE + 8, type);
+		}
 UNROLL
 		for (int i = 0; i < R; i++) {
 			f8 q = f8_set(r[i].q[d]);
-			lo[i] = f8_fma(q, k0, lo[i]);
-			hi[i] = f8_fma(q, k1, hi[i]);
+			for (int t = 0; t < N; t++) {
+				lo[i][t] = f8_fma(q, k0[t], lo[i][t]);
+				hi[i][t] = f8_fma(q, k1[t], hi[i][t]);
+			}
 		}
 	}
-	for (int i = 0; i < R; i++) {
-		f8 x = f8_mul(lo[i], f8_set(a->scale)), y = f8_mul(hi[i], f8_set(a->scale));
-		if (a->soft_cap > 0) {
-			f8 c = f8_set(a->soft_cap);
-			x = cap8(x, c);
-			y = cap8(y, c);
+	for (int i = 0; i < R; i++)
+		for (int t = 0; t < N; t++) {
+			f8 x = f8_mul(lo[i][t], f8_set(a->scale)), y = f8_mul(hi[i][t], f8_set(a->scale));
+			if (a->soft_cap > 0) {
+				f8 c = f8_set(a->soft_cap);
+				x = cap8(x, c);
+				y = cap8(y, c);
+			}
+			f8_store(s[i] + at + t * TILE, x);
+			f8_store(s[i] + at + t * TILE + 8, y);
 		}
-		f8_store(s[i] + at, x);
-		f8_store(s[i] + at + 8, y);
-	}
 }
 
 // weigh turns scores [0, n) of a row into weights; those outside [from, to) become 0.
@@ -170,22 +179,23 @@ static part_row weigh(float *s, int n, int from, int to) {
 	return (part_row){m, f8_sum(l)};
 }
 
-// values adds R rows' weighted values of n positions for `wide` vectors of the head.
-VEC void values(const uint8_t *const *tile, int n, int d, int vdim, float (*s)[PARTITION], int first, float *const *o,
-	const int type, const int R, const int wide) {
-	f8 acc[ROWS][2];
+// values adds R rows' weighted values of positions [p, n) of a tile, for `wide` vectors of the head, to o.
+// A tile at a time, so that values are read as a stream; s are the tile's weights, next is the next tile.
+VEC void values(const uint8_t *v, const uint8_t *next, int p, int n, int d, int vdim, float (*s)[PARTITION], int at,
+	float *const *o, const int type, const int R, const int wide) {
+	f8 acc[ROWS][4];
 	for (int i = 0; i < R; i++)
 		for (int w = 0; w < wide; w++)
-			acc[i][w] = f8_zero();
-	for (int p = first; p < n; p++) {
-		const uint8_t *v = tile[p / TILE];
-		int at = p % TILE * vdim + d;
-		f8 x[2];
+			acc[i][w] = f8_load(o[i] + d + 8 * w);
+	for (; p < n; p++) {
+		int from = p * vdim + d;
+		f8 x[4];
+		__builtin_prefetch(next + (size_t)from * (type == OI_F32 ? 4 : 2), 0, 3);
 		for (int w = 0; w < wide; w++)
-			x[w] = load_kv(v, at + 8 * w, type);
+			x[w] = load_kv(v, from + 8 * w, type);
 UNROLL
 		for (int i = 0; i < R; i++) {
-			f8 e = f8_set(s[i][p]);
+			f8 e = f8_set(s[i][at + p]);
 			for (int w = 0; w < wide; w++)
 				acc[i][w] = f8_fma(e, x[w], acc[i][w]);
 		}
@@ -199,7 +209,7 @@ UNROLL
 VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row *r, int part, part_row *out,
 	float *const *o, const int type, const int R) {
 	const oi_cache *c = &a->cache;
-	const int size = type == OI_F32 ? 4 : 2;
+	const int size = type == OI_F32 ? 4 : 2, vdim = c->vdim;
 	int base = part * PARTITION, from = base + PARTITION, to = base;
 	for (int i = 0; i < R; i++) {
 		from = r[i].from < from ? r[i].from : from;
@@ -210,39 +220,43 @@ VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row
 	if (from >= to)
 		from = to = 0;
 	float s[ROWS][PARTITION] __attribute__((aligned(64)));
-	const uint8_t *v[PARTITION / TILE];
+	const uint8_t *k[PARTITION / TILE + 2], *v[PARTITION / TILE + 1];
 	const int t0 = from / TILE, t1 = (to + TILE - 1) / TILE;
-	const uint8_t *k = NULL;
-	for (int t = t0; t <= t1; t++) {
-		const uint8_t *next = k;
-		if (t < t1) {
-			int pos = base + t * TILE;
-			const uint8_t *head = head_block(c, table[pos / c->block_tokens], g);
-			int in = pos % c->block_tokens;
-			next = head + (size_t)in * c->kdim * size;
-			v[t] = head + ((size_t)c->block_tokens * c->kdim + (size_t)in * c->vdim) * size;
-		}
-		if (t > t0)
-			keys(a, r, k, next, s, (t - 1) * TILE, type, R);
-		k = next;
+	for (int t = t0; t < t1; t++) {
+		int pos = base + t * TILE, in = pos % c->block_tokens;
+		const uint8_t *head = head_block(c, table[pos / c->block_tokens], g);
+		k[t] = head + (size_t)in * c->kdim * size;
+		v[t] = head + ((size_t)c->block_tokens * c->kdim + (size_t)in * vdim) * size;
 	}
+	// After the last keys come the first values, after the last values nothing.
+	k[t1] = k[t1 + 1] = t1 > t0 ? v[t0] : NULL;
+	v[t1] = t1 > t0 ? v[t1 - 1] : NULL;
+	int t = t0;
+	if (R <= 2)
+		for (; t + 2 <= t1; t += 2)
+			keys(a, r, k + t, k[t + 2], s, t * TILE, type, R, 2);
+	for (; t < t1; t++)
+		keys(a, r, k + t, k[t + 1], s, t * TILE, type, R, 1);
 	for (int i = 0; i < R; i++) {
 		// Lanes count from the partition's start, so that a tile shared with other rows adds in the same order.
 		int skip = t0 * TILE;
 		out[i] = weigh(s[i] + skip, t1 * TILE - skip, r[i].from - base - skip, r[i].to - base - skip);
+		memset(o[i], 0, vdim * sizeof(float));
 	}
-	int d = 0;
-	for (; d + 16 <= c->vdim; d += 16)
-		values(v, to, d, c->vdim, s, from, o, type, R, 2);
-	for (; d + 8 <= c->vdim; d += 8)
-		values(v, to, d, c->vdim, s, from, o, type, R, 1);
-	for (; d < c->vdim; d++)
-		for (int i = 0; i < R; i++) {
-			float sum = 0;
-			for (int p = from; p < to; p++)
-				sum += s[i][p] * load_kv1(v[p / TILE], p % TILE * c->vdim + d, type);
-			o[i][d] = sum;
-		}
+	for (t = t0; t < t1; t++) {
+		int at = t * TILE, p = from > at ? from - at : 0, n = to < at + TILE ? to - at : TILE, d = 0;
+		if (R <= 2)
+			for (; d + 32 <= vdim; d += 32)
+				values(v[t], v[t + 1], p, n, d, vdim, s, at, o, type, R, 4);
+		for (; d + 16 <= vdim; d += 16)
+			values(v[t], v[t + 1], p, n, d, vdim, s, at, o, type, R, 2);
+		for (; d + 8 <= vdim; d += 8)
+			values(v[t], v[t + 1], p, n, d, vdim, s, at, o, type, R, 1);
+		for (; d < vdim; d++)
+			for (int i = 0; i < R; i++)
+				for (int j = p; j < n; j++)
+					o[i][d] += s[i][at + j] * load_kv1(v[t], j * vdim + d, type);
+	}
 }
 
 #define PARTITION_FN(name, type, R)                                                                                  \

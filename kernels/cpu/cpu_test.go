@@ -28,7 +28,7 @@ func opener(o cpu.Options) func(testing.TB) kernels.Device {
 func int8Tolerances() kerneltest.Tolerances {
 	tol := kerneltest.Float32()
 	tol.Linear = 0.006
-	tol.Elements = 2e-3
+	tol.Embedding = 2e-3
 	return tol
 }
 

@@ -90,7 +90,7 @@ func (d *device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
 	a.state = state
 	a.dst, a.dst_stride = floats(dst), C.int64_t(dst.Stride)
 	a.x, a.x_stride, a.w = floats(x), C.int64_t(x.Stride), floats(w)
-	cols := min(x.Cols, 256)
+	cols := min(x.Cols, min(max(256, chunks(x.Cols, 4*d.threads)+63), 1024)&^63)
 	n := chunks(x.Cols, cols)
 	a.C, a.chunk_cols, a.col_chunks = C.int32_t(x.Cols), C.int32_t(cols), C.int32_t(n)
 	pieces := list.longest + 2 + cols/l.UnitChannels()

@@ -15,11 +15,22 @@ type geometry struct {
 	params                     kernels.AttentionParams
 	rotary                     int // values turned; 0: all angles are zero
 	norms                      bool
+	valueOptions
+}
+
+// valueOptions are what only some models do to values, and the pairs of theirs that rotate by no angle.
+type valueOptions struct {
+	vNorm, keysAsValues bool
+	still               int
 }
 
 func (g geometry) String() string {
-	return fmt.Sprintf("%d heads %d kv %dx%d %v blocks of %d window %d cap %v rotary %d norms %v",
+	s := fmt.Sprintf("%d heads %d kv %dx%d %v blocks of %d window %d cap %v rotary %d norms %v",
 		g.heads, g.kvHeads, g.kDim, g.vDim, g.typ, g.blockTokens, g.params.Window, g.params.SoftCap, g.rotary, g.norms)
+	if g.valueOptions != (valueOptions{}) {
+		s += fmt.Sprintf(" values %+v", g.valueOptions)
+	}
+	return s
 }
 
 const (
@@ -47,8 +58,10 @@ type world struct {
 
 const normEps = 1e-6
 
-func (h *harness) world(g geometry, blocks int) *world {
+// world has blocks for some tokens, and some more.
+func (h *harness) world(g geometry, tokens int) *world {
 	h.Helper()
+	blocks := tokens/g.blockTokens + 9
 	w := &world{harness: h, geometry: g}
 	w.layout = kernels.CacheLayout{
 		DType: g.typ, Layers: cacheLayers, Heads: g.kvHeads, KDim: g.kDim, VDim: g.vDim, BlockTokens: g.blockTokens, BlocksPerPage: 3,
@@ -75,6 +88,7 @@ func (h *harness) world(g geometry, blocks int) *world {
 		for i := range w.rotaryOf.InvFreq {
 			w.rotaryOf.InvFreq[i] = float32(math.Pow(1000, -2*float64(i)/float64(dim)))
 		}
+		clear(w.rotaryOf.InvFreq[dim/2-g.still:])
 	} else {
 		w.rotaryOf = kernels.Rotary{InvFreq: make([]float32, g.kDim/2), Scale: 1}
 	}
@@ -82,7 +96,36 @@ func (h *harness) world(g geometry, blocks int) *world {
 }
 
 func (w *world) sequence(length int) *sequence {
-	return &sequence{qkv: w.rows(length, w.heads*w.kDim+w.kvHeads*(w.kDim+w.vDim))}
+	width := w.heads*w.kDim + w.kvHeads*w.kDim
+	if !w.keysAsValues {
+		width += w.kvHeads * w.vDim
+	}
+	return &sequence{qkv: w.rows(length, width)}
+}
+
+// rotaryParams are what RotaryStore does here.
+func (w *world) rotaryParams(angles kernels.Tensor) kernels.RotaryParams {
+	return kernels.RotaryParams{QNorm: w.qNorm.Tensor, KNorm: w.kNorm.Tensor, VNorm: w.vNorm, KeysAsValues: w.keysAsValues, Eps: normEps, CosSin: angles}
+}
+
+// value is the value of head g that a row of qkv has, before it is rounded to the cache's type.
+func (w *world) value(row []float32, g int) []float64 {
+	at := w.heads*w.kDim + g*w.vDim
+	if !w.keysAsValues {
+		at += w.kvHeads * w.kDim
+	}
+	ones := make([]float32, w.vDim)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if w.vNorm {
+		return normed(row[at:at+w.vDim], ones, normEps)
+	}
+	v := make([]float64, w.vDim)
+	for i := range v {
+		v[i] = float64(row[at+i])
+	}
+	return v
 }
 
 // grow gives s blocks for n tokens.
@@ -138,7 +181,7 @@ func (w *world) run(rows ...row) [][][]float32 {
 	angles := w.tensor(len(qkv), 2*len(w.rotaryOf.InvFreq))
 	w.step(func() {
 		w.d.CosSin(angles.Tensor, w.rotaryOf, w.ints(positions...))
-		w.d.RotaryStore(q.Tensor, kv, in.Tensor, kernels.RotaryParams{QNorm: w.qNorm.Tensor, KNorm: w.kNorm.Tensor, Eps: normEps, CosSin: angles.Tensor})
+		w.d.RotaryStore(q.Tensor, kv, in.Tensor, w.rotaryParams(angles.Tensor))
 		w.d.Attention(dst.Tensor, q.Tensor, kv, kernels.Ragged{Starts: w.ints(starts...), Contexts: w.ints(contexts...)}, w.params)
 	})
 	w.intact("rotaryStore's q", q)
@@ -212,18 +255,22 @@ func (w *world) check(what string, s *sequence, got [][]float32) {
 	w.Helper()
 	// Rounding to the cache's type may fall either way when a turned key lies next to the middle.
 	tol := w.tol.Attention
-	if w.typ != kernels.F32 && (w.norms || w.rotary > 0) {
+	if w.typ != kernels.F32 && (w.norms || w.vNorm || w.rotary > 0) {
 		tol += map[kernels.DType]float64{kernels.F16: 1e-3, kernels.BF16: 8e-3}[w.typ]
 	}
-	keys, values := w.heads*w.kDim, w.heads*w.kDim+w.kvHeads*w.kDim
-	k := make([][][]float64, s.done) // [position][head]
+	keys := w.heads * w.kDim
+	k, v := make([][][]float64, s.done), make([][][]float64, s.done) // [position][head]
 	for p := range k {
 		for g := range w.kvHeads {
 			key := w.turned(s.qkv[p][keys+g*w.kDim:][:w.kDim], w.kNorm, p)
 			for i := range key {
 				key[i] = float64(round(key[i], w.typ))
 			}
-			k[p] = append(k[p], key)
+			value := w.value(s.qkv[p], g)
+			for i := range value {
+				value[i] = float64(round(value[i], w.typ))
+			}
+			k[p], v[p] = append(k[p], key), append(v[p], value)
 		}
 	}
 	weights := make([]float64, s.done)
@@ -253,50 +300,52 @@ func (w *world) check(what string, s *sequence, got [][]float32) {
 				weights[p] = math.Exp(weights[p] - largest)
 				total += weights[p]
 			}
-			for i := range w.vDim {
-				var want, size float64
-				for p := low; p <= position; p++ {
-					v := float64(round(float64(s.qkv[p][values+g*w.vDim+i]), w.typ))
-					want += weights[p] / total * v
-					size = max(size, math.Abs(v))
+			want, size := make([]float64, w.vDim), make([]float64, w.vDim)
+			for p := low; p <= position; p++ {
+				for i, v := range v[p][g] {
+					want[i] += weights[p] / total * v
+					size[i] = max(size[i], math.Abs(v))
 				}
-				w.close(fmt.Sprintf("%s: position %d, head %d, value %d", what, position, h, i), out[h*w.vDim+i], want, tol*size)
+			}
+			for i, v := range want {
+				w.close(fmt.Sprintf("%s: position %d, head %d, value %d", what, position, h, i), out[h*w.vDim+i], v, tol*size[i])
 			}
 		}
 	}
 }
 
-// geometries are the shapes of real models and those between them; some of them in each type of
+// geometries are the shapes of real models and those between them; one of them in each type of
 // cache that the device has.
 func (h *harness) geometries() (gs []geometry) {
 	params := func(dim, window int, softCap float32) kernels.AttentionParams {
 		return kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(dim))), Window: window, SoftCap: softCap}
 	}
-	for i, typ := range h.d.Info().KVTypes {
-		gs = append(gs,
-			geometry{9, 3, 64, 64, typ, 16, params(64, 0, 0), 0, false},
-			geometry{3, 3, 80, 80, typ, 64, params(80, 5, 50), 40, true},
-		)
-		if i > 0 {
-			continue
-		}
-		gs = append(gs,
-			geometry{2, 2, 128, 128, typ, 16, params(128, 0, 0), 128, true},
-			geometry{4, 2, 32, 32, typ, 32, params(32, 0, 0), 32, false},
-			geometry{8, 1, 16, 16, typ, 48, params(16, 0, 20), 0, false},
-			geometry{2, 1, 256, 256, typ, 16, params(256, 100, 0), 0, false},
-			geometry{6, 2, 96, 96, typ, 16, params(96, 1, 0), 0, false},
-			geometry{4, 2, 64, 32, typ, 16, params(64, 257, 0), 0, false},
-			geometry{2, 1, 24, 40, typ, 16, params(1, 0, 0), 0, false}, // large scores: a scale of 1
-		)
+	none := valueOptions{}
+	types := h.d.Info().KVTypes
+	typ := types[0]
+	gs = append(gs, geometry{9, 3, 64, 64, typ, 16, params(64, 0, 0), 0, false, none})
+	for _, other := range types[1:] {
+		gs = append(gs, geometry{3, 1, 72, 64, other, 16, params(64, 0, 0), 0, false, none})
 	}
-	return gs
+	return append(gs,
+		geometry{3, 3, 80, 80, types[len(types)-1], 64, params(80, 5, 50), 40, true, none},
+		geometry{2, 2, 128, 128, typ, 16, params(128, 0, 0), 128, true, none},
+		geometry{4, 2, 32, 32, typ, 32, params(32, 0, 0), 32, false, none},
+		geometry{16, 1, 16, 16, typ, 48, params(16, 0, 20), 0, false, none},
+		geometry{2, 1, 256, 256, typ, 16, params(256, 100, 0), 64, true, valueOptions{vNorm: true}},
+		geometry{6, 2, 96, 96, typ, 16, params(96, 1, 0), 0, false, none},
+		geometry{4, 2, 64, 32, typ, 256, params(64, 257, 0), 0, false, none},
+		geometry{2, 1, 24, 40, typ, 16, params(1, 0, 0), 0, false, none}, // large scores: a scale of 1
+		geometry{2, 2, 192, 128, typ, 128, params(192, 48, 0), 64, false, none},
+		geometry{2, 1, 512, 512, typ, 32, params(512, 0, 30), 512, true, valueOptions{vNorm: true, keysAsValues: true, still: 192}},
+		geometry{2, 2, 48, 48, typ, 16, params(48, 0, 0), 16, true, valueOptions{keysAsValues: true, still: 3}},
+	)
 }
 
 func attention(h *harness) {
 	for _, g := range h.geometries() {
 		h.sub(g.String(), func(h *harness) {
-			w := h.world(g, 140)
+			w := h.world(g, 1400)
 			long, middle, short := w.sequence(560), w.sequence(300), w.sequence(70)
 			w.run(row{long, 270, true}, row{middle, 16, true})
 			w.run(row{long, 260, true})
@@ -320,11 +369,11 @@ func attention(h *harness) {
 func attentionChunks(h *harness) {
 	for i, g := range h.geometries() {
 		length := kernels.AttentionPartition + 41
-		if i < 2 {
+		if i == 0 {
 			length += kernels.AttentionPartition
 		}
 		h.sub(g.String(), func(h *harness) {
-			w := h.world(g, 300)
+			w := h.world(g, 3000)
 			s := w.sequence(length)
 			want := w.run(row{s, length, true})[0]
 			strangers := []*sequence{w.sequence(length), w.sequence(length)}
@@ -365,12 +414,36 @@ func attentionChunks(h *harness) {
 	}
 }
 
+// attentionWindow slides a window over contexts that are longer, in chunks and token by token.
+func attentionWindow(h *harness) {
+	for _, window := range []int{48, 1024} {
+		for _, blockTokens := range []int{16, 256} {
+			params := kernels.AttentionParams{Scale: 0.25, Window: window}
+			g := geometry{4, 2, 16, 24, h.d.Info().KVTypes[0], blockTokens, params, 16, false, valueOptions{}}
+			h.sub(g.String(), func(h *harness) {
+				w := h.world(g, 4000)
+				whole, s := w.sequence(1300), &sequence{}
+				s.qkv = whole.qkv
+				want := w.run(row{whole, 1300, true})[0]
+				w.check("the end of a prompt", whole, want[1290:])
+				for _, n := range []int{1000, 200, 60, 1, 4, 5, 1, 1, 28} {
+					from := s.done
+					for t, out := range w.run(row{s, n, true})[0] {
+						w.sameBits(fmt.Sprintf("position %d", from+t), out, want[from+t])
+					}
+				}
+				w.check("the end of a chunk", s, want[1280:1300])
+			})
+		}
+	}
+}
+
 // attentionSharedPrefix wants a sequence that finds its first blocks in the cache to get the same
 // bits as the one that filled them.
 func attentionSharedPrefix(h *harness) {
 	for _, g := range h.geometries() {
 		h.sub(g.String(), func(h *harness) {
-			w := h.world(g, 60)
+			w := h.world(g, 30*g.blockTokens)
 			length := 5*g.blockTokens + 3
 			s := w.sequence(length)
 			want := w.run(row{s, length, true})[0]
@@ -389,7 +462,7 @@ func attentionSharedPrefix(h *harness) {
 func attentionWithoutStore(h *harness) {
 	for _, g := range h.geometries() {
 		h.sub(g.String(), func(h *harness) {
-			w := h.world(g, 30)
+			w := h.world(g, 300)
 			s, other := w.sequence(50), w.sequence(20)
 			want := w.run(row{s, 50, true})[0]
 			cache := append([]byte(nil), w.pages.Host...)
@@ -413,10 +486,10 @@ func rotaryStore(h *harness) {
 	for _, g := range h.geometries() {
 		g.norms = true
 		for _, rotary := range []int{2, g.kDim / 4 * 2, g.kDim} {
-			g.rotary = rotary
+			g.rotary, g.still = rotary, min(g.still, rotary/4)
 			h.sub(g.String(), func(h *harness) {
 				const T = 37
-				w := h.world(g, 12)
+				w := h.world(g, 100)
 				s := w.sequence(T)
 				in := w.input(s.qkv)
 				w.grow(s, T)
@@ -429,7 +502,7 @@ func rotaryStore(h *harness) {
 				all := w.tensor(T, g.heads*g.kDim)
 				run := func(q kernels.Tensor, from, to int) {
 					kv := kernels.KV{Pages: w.pages, Layout: &w.layout, Layer: cacheLayer, Slots: w.ints(slots[from:to]...)}
-					w.d.RotaryStore(q, kv, in.RowRange(from, to), kernels.RotaryParams{QNorm: w.qNorm.Tensor, KNorm: w.kNorm.Tensor, Eps: normEps, CosSin: angles.RowRange(from, to)})
+					w.d.RotaryStore(q, kv, in.RowRange(from, to), w.rotaryParams(angles.RowRange(from, to)))
 				}
 				w.step(func() {
 					w.d.CosSin(angles.Tensor, w.rotaryOf, w.ints(positions...))

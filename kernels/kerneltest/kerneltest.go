@@ -25,14 +25,19 @@ type Tolerances struct {
 	// that quantises activations to int8 has an error near 0.003 of it in the worst of thousands
 	// of products.
 	Linear float64
-	// Elements is relative to 1 + the value (norms, rotary, gates, embedding rows).
+	// Elements is relative to 1 + the value (norms, rotary, gates, recurrent state).
 	Elements float64
+	// Embedding is relative to the largest value of an embedding row: a device may store scales
+	// in fewer bytes.
+	Embedding float64
 	// Attention is relative to the largest value seen by the token.
 	Attention float64
 }
 
 // Float32 are the tolerances of a device that computes in float32.
-func Float32() Tolerances { return Tolerances{Linear: 2e-6, Elements: 2e-6, Attention: 1e-5} }
+func Float32() Tolerances {
+	return Tolerances{Linear: 2e-6, Elements: 2e-6, Embedding: 2e-6, Attention: 1e-5}
+}
 
 // Run runs the suite. open is called once for each test, which closes the device.
 func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
@@ -56,6 +61,7 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"gather", gatherRows},
 		{"attention", attention},
 		{"attention chunks", attentionChunks},
+		{"attention window", attentionWindow},
 		{"attention shared prefix", attentionSharedPrefix},
 		{"attention without store", attentionWithoutStore},
 		{"rotary and store", rotaryStore},

@@ -423,7 +423,7 @@ func embedRows(h *harness) {
 					largest = max(largest, math.Abs(v))
 				}
 				for k, want := range w.want[id] {
-					h.close(fmt.Sprintf("id %d, value %d", id, k), dst.Row(t)[k], want, h.tol.Elements*largest)
+					h.close(fmt.Sprintf("id %d, value %d", id, k), dst.Row(t)[k], want, h.tol.Embedding*largest)
 				}
 			}
 			h.intact("embedRows", dst)

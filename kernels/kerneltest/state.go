@@ -239,7 +239,7 @@ func recurrent(h *harness) {
 						}
 					}
 				}
-				tol := 2 * h.tol.Elements * size
+				tol := 0.25 * h.tol.Elements * size
 				for t := range outs {
 					for j, v := range outs[t] {
 						h.close(fmt.Sprintf("head %d, token %d, value %d", head, t, j), got[t][w.channels+head*w.vDim+j], v, tol)
