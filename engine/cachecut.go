@@ -110,7 +110,7 @@ func (c cut) tokenBytes() int64 {
 }
 
 // config is what kvcache makes the model's cache from. The cut is one in pages.
-func (c cut) config(model string, snapshots int) kvcache.Config {
+func (c cut) config(model string, snapshots, every int) kvcache.Config {
 	cfg := kvcache.Config{Model: model, BlocksPerPage: c.perPage()}
 	for i, g := range c.groups {
 		k := kvcache.Group{BlockTokens: c.layouts[i].BlockTokens, Window: g.Window}
@@ -121,7 +121,7 @@ func (c cut) config(model string, snapshots int) kvcache.Config {
 			k.Kind = kvcache.SlidingWindow
 		case models.Recurrent:
 			k = kvcache.Group{Kind: kvcache.Recurrent, StatePages: c.statePages()}
-			cfg.Snapshots, cfg.SnapshotTokens = snapshots, snapshotTokens
+			cfg.Snapshots, cfg.SnapshotTokens = snapshots, every
 		}
 		cfg.Groups = append(cfg.Groups, k)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/demo"
+	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/models/registry"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
 )
@@ -24,11 +25,18 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 			err = cerr
 		}
 	}()
-	tok, err := loadTokenizer(c)
+	tok, err := registry.Tokenizer(c)
 	if err != nil {
 		return err
 	}
 	m.tok = tok
+	if m.spec.Quantize != "" {
+		how, err := quantize.ParseLoad(m.spec.Quantize)
+		if err != nil {
+			return err
+		}
+		d = how.Device(d)
+	}
 	if m.impl, err = registry.Load(c, d); err != nil {
 		return err
 	}
@@ -38,7 +46,8 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	m.vocab = min(shape.Vocab, tok.Size())
 	m.ends = endTokens(c, tok, m.vocab)
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
-	m.info.Defaults = samplingDefaults(c.Generation())
+	generation := c.Generation()
+	m.info.Defaults, m.never = samplingDefaults(generation), generation.SuppressTokens
 	m.chat, m.chatErr = loadChat(c, tok)
 	if m.chat != nil {
 		m.info.HasChat, m.marks = true, map[int32]bool{}
@@ -80,21 +89,6 @@ func openCheckpoint(spec ModelSpec) (*checkpoint.Checkpoint, error) {
 		return nil, fmt.Errorf("no embedded model of that name, there are %q", demo.Names())
 	}
 	return checkpoint.OpenFS(files, ".")
-}
-
-func loadTokenizer(c *checkpoint.Checkpoint) (*tokenizer.Tokenizer, error) {
-	if data := c.TokenizerJSON(); data != nil {
-		return tokenizer.FromJSON(data)
-	}
-	v, err := c.Vocabulary()
-	if err != nil {
-		return nil, err
-	}
-	return tokenizer.FromGGUF(tokenizer.GGUFVocab{
-		Model: v.Model, Pre: v.Pre, Tokens: v.Tokens, Scores: v.Scores, Types: v.Types, Merges: v.Merges,
-		BOS: v.BOS, EOS: v.EOS, UNK: v.Unknown, PAD: v.Padding, EOT: v.EOT, EOM: v.EOM,
-		AddBOS: v.AddBOS, AddEOS: v.AddEOS, AddSpacePrefix: v.AddSpacePrefix,
-	})
 }
 
 // endTokens is every id that ends an answer: what config, generation_config or the GGUF file name,

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/cpu"
@@ -11,6 +12,12 @@ import (
 
 // Devices lists the devices that Options.Device may name.
 func Devices() []string { return []string{"cpu", "ref"} }
+
+// OpenDevice opens a device for work beside serving: name is "auto" or one of Devices, threads 0 is one a core, exact
+// is float32 activations.
+func OpenDevice(name string, threads int, exact bool) (kernels.Device, error) {
+	return openDevice(Options{Device: name, Threads: threads, Exact: exact, Log: slog.Default()})
+}
 
 // openDevice opens the device that the options name; auto takes the fastest there is.
 func openDevice(o Options) (kernels.Device, error) {

@@ -172,9 +172,10 @@ func (r *Request) validate(m *model) error {
 	return nil
 }
 
-// banned are the ids that are not drawn until MinTokens: whatever would end the sequence.
+// banned are the ids that are not drawn until MinTokens: whatever would end the sequence, and what
+// never is.
 func (r *Request) banned(m *model) []int32 {
-	ids := slices.Clone(r.StopTokenIDs)
+	ids := slices.Concat(r.StopTokenIDs, m.never)
 	if !r.IgnoreEOS {
 		ids = append(ids, m.info.EndTokens...)
 	}
@@ -197,7 +198,7 @@ func newRequest(r Request, m *model) *request {
 	p := kernels.SampleParams{
 		Temperature: r.Sampling.Temperature, TopK: r.Sampling.TopK, TopP: r.Sampling.TopP, MinP: r.Sampling.MinP,
 		Repetition: r.Sampling.RepetitionPenalty, Presence: r.Sampling.PresencePenalty,
-		Frequency: r.Sampling.FrequencyPenalty, Given: -1, Logprobs: -1,
+		Frequency: r.Sampling.FrequencyPenalty, Given: -1, Logprobs: -1, Banned: m.never,
 	}
 	if r.Logprobs != nil {
 		p.Logprobs = *r.Logprobs

@@ -84,3 +84,26 @@ func TestHybridModelsAnswerAsAlone(t *testing.T) {
 		})
 	}
 }
+
+// What a checkpoint wants suppressed is never drawn, with or without end tokens banned as well.
+func TestSuppressedTokens(t *testing.T) {
+	prompt := []int32{5, 6}
+	first := fakeAnswer(1, prompt, 1, true)[0]
+	e := openFake(t, func(o *Options) {
+		load := o.loadModel
+		o.loadModel = func(d kernels.Device, m *model) error {
+			err := load(d, m)
+			m.never = []int32{first}
+			return err
+		}
+	}, nil)
+	for _, r := range []Request{
+		{Model: "a", Prompt: prompt, MaxTokens: 8, IgnoreEOS: true},
+		{Model: "a", Prompt: prompt, MaxTokens: 8, MinTokens: 4},
+		{Model: "a", Prompt: prompt, MaxTokens: 8, Sampling: SamplingParams{Temperature: 2, TopP: 1, RepetitionPenalty: 1}},
+	} {
+		if a := gather(t, e, r)[0]; len(a.tokens) == 0 || slices.Contains(a.tokens, first) {
+			t.Errorf("%+v: token %d is drawn or nothing is: %v", r, first, a.tokens)
+		}
+	}
+}

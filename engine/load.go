@@ -109,7 +109,8 @@ func (e *Engine) newScheduler() error {
 	pool := kvcache.NewPool(e.plan.Pages)
 	s := sched.New(pool, sched.Limits{})
 	for _, m := range e.models {
-		c := m.cut.config(m.name(), e.plan.Models[m.index].Snapshots)
+		p := &e.plan.Models[m.index]
+		c := m.cut.config(m.name(), p.Snapshots, p.SnapshotTokens)
 		c.NoPrefixCache = e.options.PrefixCache != nil && !*e.options.PrefixCache
 		cache, err := pool.NewCache(c)
 		if err != nil {

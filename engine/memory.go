@@ -20,7 +20,7 @@ const (
 	minPages       = 256      // wanted, so that models share the pool finely
 	minCacheTokens = 64       // tokens of context that the pool must hold for each model
 	blockTokens    = 16       // the fewest in a block; also the grain of the prefix cache
-	snapshotTokens = 4096     // of a long prompt between two snapshots of a recurrent state
+	snapshotTokens = 4096     // of a long prompt between two snapshots of a recurrent state, at least
 	snapshotShare  = 4        // one in so many pages may hold snapshots that nobody uses
 
 	defaultKVCap     = 4 << 30
@@ -52,7 +52,8 @@ type ModelPlan struct {
 	BlockBytes    int64
 	BlocksPerPage int
 	// Snapshots is how many recurrent states may be kept for prefix reuse alone.
-	Snapshots int
+	// A long prompt leaves one every SnapshotTokens.
+	Snapshots, SnapshotTokens int
 	// CacheTokens is the longest sequence that fits if it has the whole pool.
 	CacheTokens int
 	MaxModelLen int
@@ -149,11 +150,13 @@ func (p *MemoryPlan) planModel(m planModel, c cut, batchTokens int) (ModelPlan, 
 	}
 	if n := c.statePages(); n > 0 {
 		mp.Snapshots = p.Pages / snapshotShare / n
+		// One long prompt takes half of them at most.
+		mp.SnapshotTokens = max(snapshotTokens, 2*m.context()/max(1, mp.Snapshots))
 	}
 	if p.Pages < 2 {
 		return mp, nil
 	}
-	cache, err := kvcache.NewPool(p.Pages).NewCache(c.config(m.name, mp.Snapshots))
+	cache, err := kvcache.NewPool(p.Pages).NewCache(c.config(m.name, mp.Snapshots, mp.SnapshotTokens))
 	if err != nil {
 		return mp, fmt.Errorf("memory: %w", err)
 	}

@@ -23,6 +23,7 @@ type model struct {
 	chatErr error          // why chat is nil
 	marks   map[int32]bool // added tokens, not special, that give a chat its structure
 	ends    []int32        // sorted
+	never   []int32        // ids that the checkpoint wants never to be drawn
 	vocab   int            // ids that exist; rows of the output layer beyond are padding
 	odd     []string       // what the checkpoint says and contradicts
 	cut     cut

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models/quantize"
 )
 
 // Options say what an Engine serves and with how much. The zero value of a field is its default.
@@ -21,6 +22,9 @@ type Options struct {
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
 	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16" or "bf16"; a ModelSpec may set its own
 	PrefixCache  *bool  // nil: on
+	// Quantize makes codes of float weights while they are loaded, as quantize.ParseLoad reads it; "": they stay as
+	// stored. A ModelSpec may set its own.
+	Quantize string
 
 	MaxNumSeqs       int // running sequences for each model; 0: 64
 	MaxBatchedTokens int // tokens in one step; 0: 512 on cpu
@@ -48,6 +52,7 @@ type ModelSpec struct {
 	KVCacheDType string
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
+	Quantize        string // "none" undoes that of Options
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
@@ -130,6 +135,17 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if err := checkReasoningParser(m.ReasoningParser); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
+		}
+		if m.Quantize == "" {
+			m.Quantize = o.Quantize
+		}
+		if m.Quantize == "none" {
+			m.Quantize = ""
+		}
+		if m.Quantize != "" {
+			if _, err := quantize.ParseLoad(m.Quantize); err != nil {
+				return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
+			}
 		}
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType

@@ -78,6 +78,7 @@ func (p *Pool) NewCache(cfg Config) (*Cache, error) {
 	}
 	if c.statePages > 0 {
 		cfg.Groups[c.recurrent].BlockTokens = c.step
+		cfg.NoPrefixCache = cfg.NoPrefixCache || cfg.Snapshots == 0 // nobody could go on from what is found
 		cfg.SnapshotTokens = ceilDiv(cfg.SnapshotTokens, c.step) * c.step
 	}
 	c.cfg = cfg

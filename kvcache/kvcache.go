@@ -35,7 +35,8 @@ type Config struct {
 	Model         string // enters the hash of every block
 	BlocksPerPage int
 	Groups        []Group // at most one is Recurrent
-	// Snapshots is the most state blocks kept beside those that sequences have for their own.
+	// Snapshots is the most state blocks kept beside those that sequences have for their own. With
+	// recurrent state and no snapshots there is no prefix cache.
 	Snapshots int
 	// SnapshotTokens: of a long prompt a snapshot is kept every so many tokens, rounded up to whole
 	// blocks; 0: none of this kind.

@@ -343,7 +343,7 @@ func TestRandom(t *testing.T) {
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
-	checks := "800"
+	checks := "700"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
 		checks = "100000"
 	}

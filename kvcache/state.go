@@ -29,11 +29,13 @@ type state struct {
 
 // stateTable is the recurrent state of one sequence.
 type stateTable struct {
-	own   *state   // what its runs write; nil before the first Extend
-	in    *state   // what its next run reads: own, or a snapshot it holds; nil: zeros
-	at    int      // the position of in, once all planned runs are done
-	born  uint64   // Pool.clock when own was taken
-	snaps []*state // its snapshots by position, perhaps gone (free) by now
+	own    *state // what its runs write; nil before the first Extend
+	in     *state // what its next run reads: own, or a snapshot it holds; nil: zeros
+	at     int    // the position of in, once all planned runs are done
+	born   uint64 // Pool.clock when own was taken
+	end    hash   // of the first hashed positions: own may stay as a snapshot when it is at their end
+	hashed int
+	snaps  []*state // its snapshots by position, perhaps gone (free) by now
 }
 
 // Run is the positions From to To-1 of one sequence: operators read the state before From from the
@@ -150,11 +152,8 @@ func (c *Cache) spare(t *BlockTable, kept bool) *state {
 	}
 	before := p.fence + 1 // what was touched since is a part of this step
 	if !kept {
-		for i := len(t.state.snaps) - 1; i >= 0; i-- {
-			if s := t.state.snaps[i]; s.kind == cached && s.sealed && !s.kept && s.stamp < before {
-				c.dropState(s)
-				return c.newState()
-			}
+		if c.dropRolling(t, before) {
+			return c.newState()
 		}
 		// A sequence that goes on and on does not push out what came after it.
 		before = min(before, t.state.born+1)
@@ -174,6 +173,17 @@ func (c *Cache) spare(t *BlockTable, kept bool) *state {
 		p.reclaim(c, true, before)
 	}
 	return c.newState()
+}
+
+// dropRolling drops the snapshot that a table's next one is to replace, if it became cached before that stamp.
+func (c *Cache) dropRolling(t *BlockTable, before uint64) bool {
+	for i := len(t.state.snaps) - 1; i >= 0; i-- {
+		if s := t.state.snaps[i]; s.kind == cached && s.sealed && !s.kept && s.stamp < before {
+			c.dropState(s)
+			return true
+		}
+	}
+	return false
 }
 
 // snapshotCount is how many state blocks no table has for its own.
@@ -324,6 +334,31 @@ func (c *Cache) sealStates(t *BlockTable, tokens []int32) {
 			}
 		}
 	}
+	if st := &t.state; st.at == len(tokens) && st.at > 0 && st.at%c.step == 0 && !c.cfg.NoPrefixCache {
+		st.end, st.hashed = c.chainTo(t, c.recurrent, st.at/c.step-1, tokens), st.at
+	}
+}
+
+// stay makes the block that a released table has for its own a snapshot, when it is at the end of
+// whole blocks that are computed: it costs nothing but a place among the snapshots.
+func (c *Cache) stay(t *BlockTable) bool {
+	st := &t.state
+	if st.at == 0 || st.hashed != st.at || t.tokens != st.at || !st.in.own || c.snapshots[st.end] != nil {
+		return false
+	}
+	if c.dropRolling(t, noLimit); c.snapshotCount() >= c.cfg.Snapshots {
+		s := c.oldestState
+		if s == nil || s.stamp > st.born {
+			return false
+		}
+		c.evictState(s)
+	}
+	s := st.own
+	s.own, s.refs, s.at, s.sealed, s.hash = false, 0, st.at, true, st.end
+	c.snapshots[s.hash] = s
+	c.sealed++
+	c.cacheState(s)
+	return true
 }
 
 // rollBack makes a table go on from its latest snapshot of at most n positions, and returns how
@@ -367,7 +402,9 @@ func (c *Cache) releaseState(t *BlockTable) {
 		c.unrefState(st.in)
 	}
 	if st.own != nil {
-		c.dropState(st.own)
+		if !c.stay(t) {
+			c.dropState(st.own)
+		}
 		c.owners--
 	}
 	snaps := st.snaps

@@ -10,10 +10,12 @@ import (
 // device stands for the hardware: it keeps, for every place in cache memory, which token of which
 // prefix was stored there last, and checks before it computes a token that all it attends to is
 // what it should be. So a block given to two sequences, a stale prefix hit, or a position that was
-// not computed again after a preemption is found at the step that would have read it.
+// not computed again after a preemption is found at the step that would have read it. Recurrent state
+// is a chain of hashes over the tokens, which runs carry on from what the pages hold.
 type device struct {
 	cells  []tag
 	caches map[string]*kvcache.Cache
+	steps  int
 }
 
 // tag is all that a token's key and value depend on.
@@ -25,7 +27,10 @@ type tag struct {
 	prefix uint64 // of the tokens up to and including this one
 }
 
-const pageCells = 1152 // divisible by 1, 2, 3, 4, 6 blocks a page times 16, 32, 48, 96 tokens a block
+const (
+	pageCells  = 1152 // divisible by 1, 2, 3, 4, 6 blocks a page times 16, 32, 48, 96 tokens a block
+	tokenCells = 6    // at least, of a token: of a page with state every so many one is used
+)
 
 func newDevice(pages int) *device {
 	return &device{cells: make([]tag, pages*pageCells), caches: map[string]*kvcache.Cache{}}
@@ -90,6 +95,8 @@ type launch struct {
 }
 
 type launchRow struct {
+	id     kvcache.Identity
+	runs   []kvcache.Run
 	tables [][]kvcache.BlockID
 	tokens []int32 // -1: fed by the device
 }
@@ -98,7 +105,7 @@ func newLaunch(p *Plan) *launch {
 	l := &launch{plan: p}
 	for i := range p.Rows {
 		r := &p.Rows[i]
-		var row launchRow
+		row := launchRow{id: blocksID(r.Seq), runs: r.Runs}
 		for g := range r.Seq.queue.Cache.Config().Groups {
 			row.tables = append(row.tables, slices.Clone(r.Seq.Blocks().Blocks(g)))
 		}
@@ -114,12 +121,25 @@ func newLaunch(p *Plan) *launch {
 	return l
 }
 
+// blocksID is whose blocks a sequence may have.
+func blocksID(seq *Sequence) kvcache.Identity {
+	id := seq.Identity
+	if seq.Regime() > 0 {
+		id.Regime = fmt.Sprint(seq.Regime())
+	}
+	return id
+}
+
 // run computes the step: the rows' tokens are stored, and those that are sampled answered.
 func (d *device) run(l *launch, truths map[*Sequence]*truth) error {
 	l.ran = true
 	n := len(l.plan.Rows)
 	l.out = Output{Tokens: make([][]int32, n), Stop: make([]int, n), Errs: make([]error, n)}
+	d.steps++
 	for i := range l.plan.Rows {
+		if d.steps%2 == 0 { // the rows of a step run side by side: in any order
+			i = n - 1 - i
+		}
 		r := &l.plan.Rows[i]
 		if err := d.runRow(r, &l.rows[i], truths[r.Seq], l.plan.Void(i), i, &l.out); err != nil {
 			return fmt.Errorf("%s row %d, %d tokens at %d: %w", l.plan.Model, i, r.N, r.Start, err)
@@ -132,13 +152,19 @@ func (d *device) runRow(r *Row, row *launchRow, t *truth, void bool, i int, out 
 	c := d.caches[r.Seq.Model]
 	known := r.Start + r.N - r.Drafts
 	for g, cfg := range c.Config().Groups {
+		if cfg.Kind == kvcache.Recurrent {
+			if err := d.runState(r, row, t, void, g, cfg.StatePages); err != nil {
+				return err
+			}
+			continue
+		}
 		from := 0
 		if cfg.Kind == kvcache.SlidingWindow {
 			from = max(0, r.Start-cfg.Window+1)
 		}
 		for pos := from; pos < r.Start && !void; pos++ {
 			b := row.tables[g][pos/cfg.BlockTokens]
-			want := tag{r.Seq.Model, r.Seq.Identity, g, pos, t.prefix[pos]}
+			want := tag{r.Seq.Model, row.id, g, pos, t.prefix[pos]}
 			for _, got := range d.place(c, g, b, pos%cfg.BlockTokens) {
 				if got != want {
 					return fmt.Errorf("group %d position %d in block %d: got %+v, want %+v", g, pos, b, got, want)
@@ -160,7 +186,7 @@ func (d *device) runRow(r *Row, row *launchRow, t *truth, void bool, i int, out 
 			} else {
 				h = mix(h, id)
 			}
-			w := tag{r.Seq.Model, r.Seq.Identity, g, pos, h}
+			w := tag{r.Seq.Model, row.id, g, pos, h}
 			if void {
 				w = tag{model: "void"} // a device may do anything with it
 			}
@@ -183,6 +209,55 @@ func (d *device) runRow(r *Row, row *launchRow, t *truth, void bool, i int, out 
 		if k < r.Drafts && r.Draft[k] != next {
 			break
 		}
+	}
+	return nil
+}
+
+// runState carries the row's recurrent state on, run by run.
+func (d *device) runState(r *Row, row *launchRow, t *truth, void bool, g, pages int) error {
+	at := r.Start
+	for _, run := range row.runs {
+		h := uint64(len(r.Seq.Model)) // of no tokens
+		if run.From != at || run.To <= at || (run.In == nil) != (at == 0) || len(run.Out) != pages || at > 0 && len(run.In) != pages {
+			return fmt.Errorf("run %+v at %d", run, at)
+		}
+		for i, pg := range run.In {
+			first := int(pg) * pageCells
+			if i == 0 {
+				h = d.cells[first].prefix
+			}
+			want := tag{r.Seq.Model, row.id, g, at, h}
+			if at <= len(t.prefix) && at <= r.Start+r.N-r.Drafts {
+				want.prefix = t.prefix[at-1]
+			}
+			for j := first; j < first+pageCells && !void; j += tokenCells {
+				if got := d.cells[j]; got != want {
+					return fmt.Errorf("state at %d on page %d: got %+v, want %+v", at, pg, got, want)
+				}
+			}
+		}
+		for ; at < run.To; at++ {
+			id := row.tokens[at-r.Start]
+			if id < 0 {
+				id = t.tokens[at]
+			}
+			h = mix(h, id)
+		}
+		w := tag{r.Seq.Model, row.id, g, at, h}
+		if void {
+			w = tag{model: "void"}
+		}
+		for _, pg := range run.Out {
+			if pg == 0 {
+				return fmt.Errorf("state at %d is to be stored on the padding page", at)
+			}
+			for j := 0; j < pageCells; j += tokenCells {
+				d.cells[int(pg)*pageCells+j] = w
+			}
+		}
+	}
+	if at != r.Start+r.N {
+		return fmt.Errorf("runs %+v end at %d, of %d", row.runs, at, r.Start+r.N)
 	}
 	return nil
 }

@@ -17,11 +17,16 @@
 // cannot grow, the youngest running sequence of any model is preempted: its blocks go to the
 // prefix cache and it waits, with its tokens, to be admitted again.
 //
+// A sequence is computed under the regime of all the tokens it has (Model.Regimes). When it outgrows
+// one it drops its blocks and is computed again, in its place. Recurrent state is planned last in a
+// step (Row.Runs), so that snapshots take only what memory nobody else needed.
+//
 // Facts that this rests on:
 //
 //   - Submit refuses a sequence that could not fit an empty pool.
 //   - Age is arrival, whatever overtook it or preempted it, so preemption always ends at the youngest.
-//   - Extend never fails for a sequence alone in the pool, up to the length that Submit accepted.
+//   - Extend never fails for a sequence alone in the pool, up to the length that Submit accepted, unless
+//     it holds what it found in the prefix cache: then it is admitted without.
 //     So the oldest always advances and every sequence ends.
 //   - finish is the one place that ends a sequence, gives its blocks back and makes its final event.
 //   - Events are returned, never delivered, so nothing here waits for a client.

@@ -22,12 +22,17 @@ var update = flag.Bool("update", false, "write what the scenarios in testdata pr
 //	pool PAGES                          pages of the pool, one of which is padding
 //	limits waiting=N overtakes=N        Limits
 //	model NAME block=16 perpage=1 context=N batch=N chunk=N seqs=N waiting=N weight=N
-//	submit NAME MODEL prompt=N max=N n=1 salt=S text=NAME
-//	                                    a request; its prompt is that of request text, or its own
+//	      state=PAGES snapshots=N every=N regimes=N,N
+//	                                    with state, the model has recurrent state
+//	submit NAME MODEL prompt=N max=N n=1 salt=S text=NAME marks=N,N
+//	                                    a request; its prompt begins as that of request text, with
+//	                                    the answer to it, or is its own
 //	steps N                             plans and commits N steps, each taking 10 ms, and prints
-//	                                    their rows, as name position+tokens
+//	                                    their rows, as name position+tokens, and after a stroke where
+//	                                    they are cut, and in brackets a regime above 0
 //	quiet N                             the same, printing what ends only
 //	cancel NAME | drain | show          show prints who runs and who waits
+//	cached NAME                         prints how many tokens of its prompt were cached
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -99,8 +104,17 @@ func options(words []string) (text map[string]string, number func(name string, o
 	}
 }
 
+// numbers reads N,N.
+func numbers(text string) (out []int) {
+	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		n, _ := strconv.Atoi(w)
+		out = append(out, n)
+	}
+	return out
+}
+
 func (c *scenario) do(f []string) {
-	_, number := options(f[1:])
+	text, number := options(f[1:])
 	if c.s == nil && f[0] != "pool" && f[0] != "limits" {
 		c.s = New(c.pool, c.lim)
 	}
@@ -111,13 +125,18 @@ func (c *scenario) do(f []string) {
 	case "limits":
 		c.lim = Limits{MaxWaiting: number("waiting", 0), MaxOvertakes: number("overtakes", 0)}
 	case "model":
-		cache, err := c.pool.NewCache(kvcache.Config{Model: f[1], BlocksPerPage: number("perpage", 1),
-			Groups: []kvcache.Group{{BlockTokens: number("block", 16)}}})
+		cfg := kvcache.Config{Model: f[1], BlocksPerPage: number("perpage", 1), Groups: []kvcache.Group{{BlockTokens: number("block", 16)}},
+			Snapshots: number("snapshots", 0), SnapshotTokens: number("every", 0)}
+		if n := number("state", 0); n > 0 {
+			cfg.Groups = append(cfg.Groups, kvcache.Group{Kind: kvcache.Recurrent, StatePages: n})
+		}
+		cache, err := c.pool.NewCache(cfg)
 		if err != nil {
 			c.t.Fatal(err)
 		}
 		if err := c.s.AddModel(Model{Name: f[1], Cache: cache, MaxTokens: number("context", 4096), MaxBatchTokens: number("batch", 64),
-			ChunkTokens: number("chunk", 0), MaxSeqs: number("seqs", 8), MaxWaiting: number("waiting", 100), Weight: float64(number("weight", 1))}); err != nil {
+			ChunkTokens: number("chunk", 0), MaxSeqs: number("seqs", 8), MaxWaiting: number("waiting", 100), Weight: float64(number("weight", 1)),
+			Regimes: numbers(text["regimes"])}); err != nil {
 			c.t.Fatal(err)
 		}
 	case "submit":
@@ -130,6 +149,8 @@ func (c *scenario) do(f []string) {
 	case "cancel":
 		c.s.Cancel(c.seqs[f[1]])
 		c.events()
+	case "cached":
+		c.print("%d", c.seqs[f[1]].CachedTokens())
 	case "drain":
 		c.s.Drain()
 	case "show":
@@ -157,12 +178,12 @@ func (c *scenario) submit(f []string) {
 	}
 	prompt[0] = int32(1000 + len(c.seqs)) // nobody else's
 	if o := text["text"]; o != "" {
-		copy(prompt, c.seqs[o].Prompt)
+		copy(prompt, c.seqs[o].Tokens())
 	}
 	var seqs []*Sequence
 	n := number("n", 1)
 	for i := range n {
-		seq := &Sequence{Model: f[2], Identity: kvcache.Identity{Salt: text["salt"]}, Prompt: prompt, MaxTokens: number("max", 1)}
+		seq := &Sequence{Model: f[2], Identity: kvcache.Identity{Salt: text["salt"]}, Prompt: prompt, MaxTokens: number("max", 1), Marks: numbers(text["marks"])}
 		name := f[1]
 		if n > 1 {
 			name = fmt.Sprint(name, i+1)
@@ -195,6 +216,14 @@ func (c *scenario) step(loud bool) {
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		line += fmt.Sprintf(" %s %d+%d", c.names[r.Seq], r.Start, r.N)
+		for _, run := range r.Runs {
+			if last := run.In == nil || run.In[0] == run.Out[0]; !last {
+				line += fmt.Sprint("/", run.From)
+			}
+		}
+		if n := r.Seq.Regime(); n > 0 {
+			line += fmt.Sprintf("[%d]", n)
+		}
 		if r.Samples > 0 {
 			out.Tokens[i] = []int32{7}
 		}

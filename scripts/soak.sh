@@ -1,11 +1,11 @@
 #!/bin/sh
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
-# the tests, the kernels on emulated ARM, the comparison with llama.cpp. Writes docs/soak.md and docs/bench-cpu.md.
-# SOAK_PARTS picks from "fuzz long arm64 bench".
+# the tests, the kernels on emulated ARM, checkpoints of full size, the comparison with llama.cpp. Writes
+# docs/soak.md, docs/quantize-quality.md, docs/shapes.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long quant arm64 shapes bench".
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long arm64 bench}
+parts=${SOAK_PARTS:-fuzz long quant arm64 shapes bench}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -40,13 +40,16 @@ for part in $parts; do
         done
         ;;
     long)
+        run "packages of the long tests" sh scripts/deps-quant.sh
         for pkg in $(go list ./... | grep -v /test/clients); do
             if grep -lq OPENINFER_SOAK "$(go list -f '{{.Dir}}' "$pkg")"/*_test.go 2>/dev/null; then
                 run "long tests of ${pkg##*openinfer/}" env OPENINFER_SOAK=1 go test -count=1 -timeout 60m "$pkg"
             fi
         done
         ;;
+    quant) run "quality of quantisation (docs/quantize-quality.md)" sh scripts/quant-quality.sh ;;
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;
+    shapes) run "checkpoints of full size (docs/shapes.md)" sh scripts/shapes.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;
     *)
         echo "soak: unknown part $part" >&2

@@ -13,6 +13,8 @@ stage "what shares state between goroutines, race detector"
 go test -race -short -timeout 15m ./api/... ./cmd/... ./engine/... ./internal/...
 stage "everything"
 go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/)
+stage "reference results, one table"
+make -s golden
 stage "real models, end to end"
 go test -count=1 -timeout 10m ./test/e2e/ ./test/quality/
 stage "real clients"

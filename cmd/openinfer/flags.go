@@ -20,7 +20,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
-	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser []string
+	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser, quantize []string
 }
 
 // deviceFlags adds what says where and with how much a model runs.
@@ -32,6 +32,7 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
 	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
 	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
+	f.StringSliceVar(&m.quantize, "quantize", nil, "quantise float weights while loading: int4-g128, int4-g64 or int4-g32, with -head8 behind it the embedding and output layer in 8 bits; none undoes it; for all models or NAME=HOW")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
 }
 
@@ -58,6 +59,11 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
+	err = config.PerModel("quantize", m.quantize, c.Models, setName(&c.Quantize),
+		func(mo *config.Model, s string) error { return setName(&mo.Quantize)(s) })
+	if err != nil {
+		return err
+	}
 	return config.PerModel("reasoning-parser", m.reasoningParser, c.Models, setName(&c.ReasoningParser),
 		func(mo *config.Model, s string) error { return setName(&mo.ReasoningParser)(s) })
 }
@@ -67,7 +73,7 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		return engine.Options{}, err
 	}
 	o := engine.Options{
-		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType,
+		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType, Quantize: c.Quantize,
 		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
 	}
 	for _, m := range c.Models {
@@ -79,7 +85,7 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		}
 		o.Models = append(o.Models, engine.ModelSpec{
 			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
-			ReasoningParser: m.ReasoningParser,
+			ReasoningParser: m.ReasoningParser, Quantize: m.Quantize,
 		})
 	}
 	return o, nil

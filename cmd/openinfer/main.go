@@ -39,7 +39,7 @@ func root() *cobra.Command {
 		Version:           version(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
-	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), doctorCommand())
+	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), doctorCommand(), quantizeCommand(), perplexityCommand())
 	return cmd
 }
 

@@ -35,6 +35,7 @@ type Serve struct {
 	KVCacheDType     string `yaml:"kv_cache_dtype"`
 	ReasoningParser  string `yaml:"reasoning_parser"`
 	PrefixCaching    *bool  `yaml:"prefix_caching"`
+	Quantize         string `yaml:"quantize"`
 	MaxNumSeqs       int    `yaml:"max_num_seqs"`
 	MaxModelLen      int    `yaml:"max_model_len"`
 	MaxBatchedTokens int    `yaml:"max_num_batched_tokens"`
@@ -51,6 +52,7 @@ type Model struct {
 	KVCacheDType string `yaml:"kv_cache_dtype"`
 
 	ReasoningParser string `yaml:"reasoning_parser"`
+	Quantize        string `yaml:"quantize"`
 }
 
 // Read reads a YAML file over s. An unknown key is an error with its line and column.

@@ -119,6 +119,19 @@ func (c *Checkpoint) readGGUFTexts() error {
 	if g.TopK, err = optional(m, "general.sampling.top_k", m.Int); err != nil {
 		return err
 	}
+	const suppressed = "tokenizer.ggml.suppress_tokens"
+	if m.Has(suppressed) {
+		ids, err := m.Ints(suppressed)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if id < 0 || id > math.MaxInt32 {
+				return m.errorf(suppressed, "%d is no token id", id)
+			}
+			g.SuppressTokens = append(g.SuppressTokens, int32(id))
+		}
+	}
 	if !m.Has("tokenizer.ggml.tokens") {
 		return nil
 	}

@@ -114,6 +114,14 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if err := c.use(w.tensors...); err != nil {
 		return kernels.Matrix{}, err
 	}
+	if rows != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.rows == nil {
+			c.rows = map[string]func(int) int{}
+		}
+		c.rows[w.Name] = rows
+	}
 	return c.finish(w, rows), nil
 }
 

@@ -28,7 +28,8 @@ type Checkpoint struct {
 	config   config    // safetensors
 	texts    texts
 
-	mu     sync.Mutex // guards tensor.used and warned
+	mu     sync.Mutex               // guards tensor.used, rows and warned
+	rows   map[string]func(int) int // the stored row of each row, by Matrix.Name, where they lie otherwise
 	warned warnings
 	life   sync.RWMutex // held by reads of mapped bytes; Close waits for them
 	closed bool
@@ -79,6 +80,9 @@ func (c *Checkpoint) load(name string) error {
 	names, err := c.folder.names()
 	if err != nil {
 		return err
+	}
+	if slices.Contains(names, Unfinished) && name == "" {
+		return fmt.Errorf("%s: is not finished, as %s in it says: run openinfer quantize again as before to finish it", c.path, Unfinished)
 	}
 	if strings.HasSuffix(name, ".safetensors") {
 		return fmt.Errorf("%s: open the folder it is in: config.json and the tokenizer belong to it", c.path)

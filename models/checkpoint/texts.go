@@ -42,6 +42,7 @@ type Generation struct {
 	MinP              *float64 `json:"min_p"`
 	RepetitionPenalty *float64 `json:"repetition_penalty"`
 	MaxNewTokens      *int     `json:"max_new_tokens"`
+	SuppressTokens    []int32  `json:"suppress_tokens"` // never drawn
 }
 
 // texts is what surrounds the weights, read when the checkpoint is opened.

@@ -85,8 +85,8 @@ func TestSpecialTokens(t *testing.T) {
 }
 
 func TestGenerationDefaults(t *testing.T) {
-	g := beside(t, `{}`, map[string]string{"generation_config.json": `{"temperature":0.6,"top_k":20,"top_p":0.95,"do_sample":true,"min_p":null}`}).Generation()
-	if *g.Temperature != 0.6 || *g.TopK != 20 || *g.TopP != 0.95 || !*g.DoSample || g.MinP != nil || g.RepetitionPenalty != nil {
+	g := beside(t, `{}`, map[string]string{"generation_config.json": `{"temperature":0.6,"top_k":20,"top_p":0.95,"do_sample":true,"min_p":null,"suppress_tokens":[7,3]}`}).Generation()
+	if *g.Temperature != 0.6 || *g.TopK != 20 || *g.TopP != 0.95 || !*g.DoSample || g.MinP != nil || g.RepetitionPenalty != nil || !reflect.DeepEqual(g.SuppressTokens, []int32{7, 3}) {
 		t.Errorf("%+v", g)
 	}
 }
