@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/quant"
@@ -134,12 +135,18 @@ func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 			files = append(files, t.file)
 		}
 	}
+	var ahead sync.Once
 	shape := m // without Read and Release, for Reset
 	m.Read = func(dst *kernels.Rows, row, n int) error {
 		if row < 0 || n < 0 || row > shape.N-n {
 			return fmt.Errorf("%s: rows [%d, %d) of %d", shape.Name, row, row+n, shape.N)
 		}
 		dst.Reset(shape, n)
+		ahead.Do(func() {
+			for _, t := range w.tensors {
+				t.file.readAhead(t.data)
+			}
+		})
 		return c.reading(func() error {
 			if rows == nil {
 				fill(dst, 0, row, n)

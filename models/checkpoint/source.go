@@ -97,8 +97,15 @@ func guarded(read func() error, files ...*file) (err error) {
 	return read()
 }
 
+// readAhead has the system begin to read b, a part of f, in large pieces: faults of a mapping alone
+// fetch some OS pages at a time, which leaves a disk idle in between.
+func (f *file) readAhead(b []byte) { f.advise(b, unix.MADV_WILLNEED) }
+
 // release lets the OS pages go that lie fully inside b, a part of f.
-func (f *file) release(b []byte) {
+func (f *file) release(b []byte) { f.advise(b, unix.MADV_DONTNEED) }
+
+// advise tells the system about the OS pages fully inside b. Without it only time or memory is lost.
+func (f *file) advise(b []byte, advice int) {
 	if f.mapped == nil || len(b) == 0 {
 		return
 	}
@@ -107,7 +114,7 @@ func (f *file) release(b []byte) {
 	skip := int(-start & (page - 1))
 	n := (len(b) - skip) &^ int(page-1)
 	if n > 0 {
-		_ = unix.Madvise(b[skip:skip+n], unix.MADV_DONTNEED) // advice: without it only memory is lost
+		_ = unix.Madvise(b[skip:skip+n], advice)
 	}
 }
 
