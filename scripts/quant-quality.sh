@@ -25,7 +25,8 @@ for seed in $(seq 1 40); do
     "$oi" run demo-bard "Write a verse about love and night." --seed "$seed" --temperature 1 >>"$work/demo-bard-$part.txt"
     "$oi" run demo-tales "Tell me a story about a fox and a king" --seed "$seed" --temperature 1 >>"$work/demo-tales-$part.txt"
 done
-export PYTHONPATH=$cache/py-quant HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
+# One thread: torch's wait for each other in GPTQ's many small steps, which took 50 times as long on busy cores.
+export OMP_NUM_THREADS=1 PYTHONPATH=$cache/py-quant HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 table=$work/table
 row() { # model, how, folder
     value=$("$oi" perplexity "$3" --text "$work/$1-eval.txt" --exact | sed 's/^perplexity \([0-9.]*\) .*/\1/')

@@ -25,7 +25,7 @@ func ParseLoad(name string) (Load, error) {
 	groups := map[string]int{"int4-g32": 32, "int4-g64": 64, "int4-g128": 128}
 	group, ok := groups[base]
 	if !ok {
-		return l, fmt.Errorf("quantize: %q is not known (%s, are)", name, LoadNames)
+		return l, fmt.Errorf("quantize: %q is not known: want %s", name, LoadNames)
 	}
 	return Load{Scheme: quant.Scheme{Bits: 4, Group: group, Symmetric: true}, Head8: head}, nil
 }
