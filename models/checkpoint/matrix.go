@@ -238,7 +238,7 @@ func (c *Checkpoint) isZero(t *tensor, n int) bool {
 }
 
 // Vector reads a float tensor of this shape ("model.norm.weight"; "rope_freqs.weight" of a GGUF
-// file), outermost dimension first, and marks it used.
+// file), outermost dimension first, and marks it used. Values that are no finite numbers are an error.
 func (c *Checkpoint) Vector(name string, shape ...int) ([]float32, error) {
 	stored := c.storedTensor(name)
 	t := c.tensors[stored]
@@ -259,7 +259,15 @@ func (c *Checkpoint) Vector(name string, shape ...int) ([]float32, error) {
 		quant.Floats(v, t.kind.dtype, t.data)
 		return nil
 	}, t.file)
-	return v, err
+	if err != nil {
+		return nil, err
+	}
+	for i, x := range v {
+		if x-x != 0 { // NaN or infinite: every answer would fail
+			return nil, t.errorf("value %d is %v", i, x)
+		}
+	}
+	return v, nil
 }
 
 // use marks tensors used, which they may not be before.

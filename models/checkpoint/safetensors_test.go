@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"math"
 	"strings"
 	"testing"
 )
@@ -165,6 +166,13 @@ func TestATensorIsUsedOnce(t *testing.T) {
 	}
 	if err := c.Finish(); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestVectorsAreNumbers(t *testing.T) {
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		_, err := openFiles(t, folderOf(f32Tensor("norm.weight", 1, float32(v)))).Vector("norm.weight", 2)
+		refused(t, err, "norm.weight", "value 1 is")
 	}
 }
 
