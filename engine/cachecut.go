@@ -84,6 +84,12 @@ func (c cut) blocksFor(n, span int) int64 {
 	return sum
 }
 
+// pagesFor is how many pages, with the padding page, a sequence alone needs: n tokens, span of them in
+// one step, and its state. The cut is one in pages.
+func (c cut) pagesFor(n, span int) int64 {
+	return 1 + ceilDiv(c.blocksFor(n, span), int64(c.perPage())) + int64(c.statePages())
+}
+
 // stateBytes is the size of one sequence's recurrent state.
 func (c cut) stateBytes() int64 {
 	if c.state == nil {

@@ -34,5 +34,5 @@ func openDevice(o Options) (kernels.Device, error) {
 		}
 		return d, err
 	}
-	return nil, fmt.Errorf("engine: device %q: want one of %q", o.Device, Devices())
+	return nil, fmt.Errorf("engine: device %q: want auto or one of %q", o.Device, Devices())
 }

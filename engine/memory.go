@@ -78,16 +78,15 @@ type planModel struct {
 func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes, kvBytes int64) (MemoryPlan, error) {
 	p := MemoryPlan{Device: info.Description, FreeBytes: info.MemoryBytes, ScratchBytes: scratchBytes}
 	var useful float64 // all that sequences could use: more than a number of bytes can be, at times
-	var need int64     // the least that serves every model
 	cuts := make([]cut, len(ms))
 	for i, m := range ms {
 		p.WeightBytes += m.weightBytes
 		c := cutCache(m.groups, m.dtype)
 		cuts[i] = c
 		useful += float64(m.maxSeqs) * float64(c.blocksFor(m.context(), batchTokens)*c.blockBytes+c.stateBytes()*heldStates)
-		need = max(need, c.blocksFor(min(m.context(), minCacheTokens), batchTokens)*c.blockBytes+c.stateBytes())
 	}
-	if p.FreeBytes == 0 { // the system does not say: believe what was asked for
+	need := leastBytes(ms, cuts, smallestPage(cuts), batchTokens) // the least that serves every model
+	if p.FreeBytes == 0 {                                         // the system does not say: believe what was asked for
 		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, int64(min(useful, defaultKVUnknown)))*2
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
@@ -117,6 +116,9 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 	if p.PageBytes == 0 {
 		p.PageBytes = pageSize(cuts, kvBytes)
 	}
+	if leastBytes(ms, cuts, p.PageBytes, batchTokens) > kvBytes { // a tiny pool: none of it may be lost to rounding
+		p.PageBytes = smallestPage(cuts)
+	}
 	p.Pages = int(kvBytes / p.PageBytes)
 	p.KVBytes = int64(p.Pages) * p.PageBytes
 	p.ReserveBytes = left - p.KVBytes
@@ -127,10 +129,7 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 		}
 		if m.maxModelLen > 0 && mp.MaxModelLen < m.context() {
 			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
-				m.name, m.context(), bytesText(cuts[i].blocksFor(m.context(), batchTokens)*cuts[i].blockBytes+mp.StateBytes), bytesText(p.KVBytes), mp.CacheTokens)
-		}
-		if mp.MaxModelLen < min(m.context(), minCacheTokens) {
-			return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need+p.PageBytes, left))
+				m.name, m.context(), roundedText(mp.cut.pagesFor(m.context(), batchTokens)*p.PageBytes, math.Ceil), bytesText(p.KVBytes), mp.CacheTokens)
 		}
 		p.Models = append(p.Models, mp)
 	}
@@ -176,17 +175,7 @@ func (m planModel) context() int {
 // pageSize returns the smallest page that loses nearly as little as the best one to the worst
 // served model, while the pool keeps minPages of them if any size allows that.
 func pageSize(cuts []cut, kvBytes int64) int64 {
-	largest := int64(0)
-	for _, c := range cuts {
-		largest = max(largest, c.blockBytes)
-		if c.state != nil {
-			largest = max(largest, c.state.UnitBytes())
-		}
-	}
-	low := max(minPageBytes, align(largest, pageStep))
-	if kvBytes < low { // a tiny pool of one page, with no room for roundness
-		return align(largest, 4096)
-	}
+	low := max(minPageBytes, align(smallestPage(cuts), pageStep))
 	high := max(low, min(maxPageBytes, kvBytes/minPages))
 	loss := func(page int64) float64 {
 		worst := 0.0
@@ -211,6 +200,28 @@ func pageSize(cuts []cut, kvBytes int64) int64 {
 	return low
 }
 
+// smallestPage holds a block or a unit of state of every model, and hardly more.
+func smallestPage(cuts []cut) int64 {
+	largest := int64(0)
+	for _, c := range cuts {
+		largest = max(largest, c.blockBytes)
+		if c.state != nil {
+			largest = max(largest, c.state.UnitBytes())
+		}
+	}
+	return align(largest, 4096)
+}
+
+// leastBytes is the smallest pool of pages of that size which holds minCacheTokens of context for each
+// model, or all its context where that is less.
+func leastBytes(ms []planModel, cuts []cut, pageBytes int64, batchTokens int) int64 {
+	least := int64(0)
+	for i, m := range ms {
+		least = max(least, cuts[i].inPages(pageBytes).pagesFor(min(m.context(), minCacheTokens), batchTokens)*pageBytes)
+	}
+	return least
+}
+
 // tooLittle explains a refusal: what there is, what is needed, and what would fit.
 func tooLittle(p MemoryPlan, ms []planModel, kvBytes, need, left int64) string {
 	var s strings.Builder
@@ -225,10 +236,10 @@ func tooLittle(p MemoryPlan, ms []planModel, kvBytes, need, left int64) string {
 	fmt.Fprintf(&s, ") and scratch %s; ", bytesText(p.ScratchBytes))
 	if left > need {
 		fmt.Fprintf(&s, "%s of KV cache were asked for, the models need at least %s; up to %s would fit",
-			bytesText(kvBytes), bytesText(need), bytesText(left))
+			bytesText(kvBytes), roundedText(need, math.Ceil), roundedText(left, math.Floor))
 		return s.String()
 	}
-	fmt.Fprintf(&s, "the models need at least %s of KV cache and %s are left: serve fewer or smaller models", bytesText(need), bytesText(max(left, 0)))
+	fmt.Fprintf(&s, "the models need at least %s of KV cache and %s are left: serve fewer or smaller models", roundedText(need, math.Ceil), roundedText(max(left, 0), math.Floor))
 	if p.ScratchBytes > p.FreeBytes/4 {
 		s.WriteString(" or allow fewer batched tokens")
 	}
@@ -239,15 +250,17 @@ func align(n, to int64) int64  { return (n + to - 1) / to * to }
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
 // bytesText writes a number of bytes with a binary unit.
-func bytesText(n int64) string {
-	switch {
+func bytesText(n int64) string { return roundedText(n, math.Round) }
+
+// roundedText is bytesText whose last digit is rounded by round: up for what is needed, down for what fits.
+func roundedText(n int64, round func(float64) float64) string {
+	switch f := float64(n); {
 	case n >= 1<<30:
-		return fmt.Sprintf("%.2f GiB", float64(n)/(1<<30))
+		return fmt.Sprintf("%.2f GiB", round(f/(1<<30)*100)/100)
 	case n >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+		return fmt.Sprintf("%.1f MiB", round(f/(1<<20)*10)/10)
+	case n >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", round(f/(1<<10)*10)/10)
 	}
-	if n < 1<<10 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	return fmt.Sprintf("%d bytes", n)
 }

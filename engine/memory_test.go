@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -122,6 +125,41 @@ func TestMemoryRefusalSaysWhatWouldFit(t *testing.T) {
 	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 512, 1<<20, 1<<30)
 	if err == nil || !strings.Contains(err.Error(), "131072") {
 		t.Errorf("a context that the pool cannot hold: %v", err)
+	}
+}
+
+// What a refusal says is needed is enough, and so is every pool above it.
+func TestRefusedPoolsAreTooSmall(t *testing.T) {
+	needed := regexp.MustCompile(`need at least ([0-9.]+) (KiB|MiB|GiB)`)
+	units := map[string]float64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+	tiny := grouped("tiny", 2<<20, 1024, // a state of 240 KiB: nearly a whole page
+		models.CacheGroup{Kind: models.Recurrent, Layers: 3, Heads: 4, KDim: 64, VDim: 64, ConvChannels: 512, ConvColumns: 3},
+		models.CacheGroup{Layers: 1, Heads: 2, KDim: 64, VDim: 64})
+	sets := [][]planModel{{tiny}, {tiny, planShapes[0]}, planShapes[:3], planShapes[5:]}
+	for _, m := range planShapes {
+		sets = append(sets, []planModel{m})
+	}
+	for _, ms := range sets {
+		_, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, 1<<10)
+		found := needed.FindStringSubmatch(fmt.Sprint(err))
+		if found == nil {
+			t.Errorf("%s: %v", ms[0].name, err)
+			continue
+		}
+		number, err := strconv.ParseFloat(found[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least := int64(number * units[found[2]])
+		for kv := least; kv < 3*least; kv += least/97 + 1 {
+			if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, kv); err != nil {
+				t.Errorf("%s: %d bytes, %q were said to do: %v", ms[0].name, kv, found[0], err)
+				break
+			}
+		}
+		if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, least*95/100); err == nil {
+			t.Errorf("%s: less than %q does, too", ms[0].name, found[0])
+		}
 	}
 }
 
