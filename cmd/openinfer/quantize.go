@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -19,9 +20,9 @@ func quantizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "quantize IN OUT",
 		Short: "Make an INT4 checkpoint of another one",
-		Long: `Make an INT4 checkpoint (compressed-tensors pack-quantized, which vLLM and transformers read) of any checkpoint.
+		Long: `Make an INT4 checkpoint (compressed-tensors pack-quantized, which vLLM and transformers read) of another one.
 
-IN is an embedded model, a checkpoint folder or a .gguf file, OUT a folder that is not there yet. Weights of linear layers become
+IN is an embedded model, a checkpoint folder or a .gguf file (of llama, qwen2 or qwen3), OUT a folder that is not there yet or empty. Weights of linear layers become
 4-bit codes; embeddings, the output layer, norms, convolutions, vision and prediction-head parts, gates of fewer than 64 outputs and
 weights whose inputs are not whole groups stay as they are.
 
@@ -57,6 +58,9 @@ Work that was interrupted is in OUT.partial and goes on when the same command is
 					return err
 				}
 			}
+			if calibration == "" && cmd.Flags().Changed("calibration-tokens") {
+				return errors.New("--calibration-tokens: does nothing without --calibration")
+			}
 			if eval != "" {
 				if q.text, err = readText("eval", eval); err != nil {
 					return err
@@ -75,6 +79,9 @@ Work that was interrupted is in OUT.partial and goes on when the same command is
 	f.StringVar(&eval, "eval", "", "`FILE` of plain text: print the perplexity before and after")
 	f.IntVar(&threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	t.add(cmd)
+	for _, flag := range []string{"group", "asymmetric", "calibration"} {
+		cmd.MarkFlagsMutuallyExclusive("bf16", flag)
+	}
 	return cmd
 }
 

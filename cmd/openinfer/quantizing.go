@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,7 +44,9 @@ func (q *quantizing) run() error {
 	r, err := quantize.Run(q.cmd.Context(), q.open, q.options)
 	bar.close()
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintf(q.cmd.ErrOrStderr(), "interrupted: what is done is in %s.partial, and the same command goes on from there\n", q.options.Out)
+		if _, err := os.Stat(q.options.Out + ".partial"); err == nil {
+			fmt.Fprintf(q.cmd.ErrOrStderr(), "interrupted: what is done is in %s.partial, and the same command goes on from there\n", q.options.Out)
+		}
 	}
 	if err != nil {
 		return err
@@ -69,7 +72,7 @@ func (q *quantizing) run() error {
 	}
 	after, err := q.measure("after", written)
 	if err == nil && q.text != "" {
-		fmt.Fprintf(out, "perplexity after is %+.2f %%\n", 100*(after.Value/before.Value-1))
+		fmt.Fprintf(out, "perplexity changed by %+.2f %%\n", 100*(after.Value/before.Value-1))
 	}
 	return err
 }

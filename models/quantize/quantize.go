@@ -94,8 +94,12 @@ func Run(ctx context.Context, open Open, o Options) (Report, error) {
 		}
 	}
 	if n := len(p.uneven); n > 0 {
-		q.report.Notes = append(q.report.Notes, fmt.Sprintf("%d weights stay float, as their inputs (%d and the like) are not whole groups of %d: smaller groups would take them",
-			n, p.uneven[0], o.Scheme.Group))
+		fits := 32 // all of uneven are multiples of it
+		if !slices.ContainsFunc(p.uneven, func(k int) bool { return k%64 != 0 }) {
+			fits = 64
+		}
+		q.report.Notes = append(q.report.Notes, fmt.Sprintf("%d weights are written as floats, as their inputs (%d and the like) are not whole groups of %d: groups of %d would take them",
+			n, p.uneven[0], o.Scheme.Group, fits))
 	}
 	if q.report.Coded == 0 && o.Scheme.Bits != 0 {
 		return Report{}, fmt.Errorf("%s: has no weight that could be quantised", c.Path())
@@ -124,15 +128,23 @@ func (o *Options) check() error {
 	case s.Bits == 0:
 	case s.Bits != 4 || !slices.Contains([]int{32, 64, 128}, s.Group):
 		return fmt.Errorf("%v: want int4 in groups of 32, 64 or 128", s)
-	case o.Calibration != nil && (o.Context < 16 || o.CalibrationTokens < o.Context):
-		return fmt.Errorf("calibration: %d tokens in sequences of %d: want 16 in a sequence, and one sequence, at least", o.CalibrationTokens, o.Context)
+	case o.Calibration != nil && o.Context < 16:
+		return fmt.Errorf("context: %d: calibration wants 16 at least", o.Context)
+	case o.Calibration != nil && o.CalibrationTokens < o.Context:
+		return fmt.Errorf("calibration tokens: %d are not one context of %d", o.CalibrationTokens, o.Context)
 	}
 	if o.ShardBytes == 0 {
 		o.ShardBytes = defaultShardBytes
 	}
-	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) == 0 {
+	if o.Out == "" {
+		return errors.New("the folder to write has no name")
+	}
+	if _, err := os.Lstat(o.Out); errors.Is(err, fs.ErrNotExist) {
 		return nil
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(o.Out); err != nil || len(entries) > 0 {
 		return fmt.Errorf("%s: is there already", o.Out)
 	}
 	return nil
@@ -151,9 +163,18 @@ type run struct {
 }
 
 func (q *run) work(open Open, dir, key string) (err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
+	made := os.Mkdir(dir, 0o755)
+	if made != nil && !errors.Is(made, fs.ErrExist) {
+		return made
+	}
+	defer func() {
+		if err != nil && made == nil && (q.journal == nil || len(q.journal.done) == 0) { // nothing that a later run could go on from
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}()
 	if q.journal, err = openJournal(dir, key); err != nil {
 		return err
 	}
@@ -343,6 +364,11 @@ func (q *run) publish(dir string) error {
 	}
 	if err := syncFolder(dir); err != nil {
 		return err
+	}
+	if info, err := os.Lstat(q.Out); err == nil && info.IsDir() { // an empty one, which a rename does not replace
+		if err := os.Remove(q.Out); err != nil {
+			return err
+		}
 	}
 	if err := os.Rename(dir, q.Out); err != nil {
 		return err

@@ -358,12 +358,37 @@ func TestInterruptedRunGoesOn(t *testing.T) {
 }
 
 func TestOutThatIsThereIsRefused(t *testing.T) {
-	out := t.TempDir()
-	if err := os.WriteFile(filepath.Join(out, "x"), nil, 0o644); err != nil {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Run(t.Context(), golden(t, "golden/models/llama"), Options{Scheme: g32, Out: out, Device: openDevice(t)}); err == nil || !strings.Contains(err.Error(), "there already") {
-		t.Errorf("a folder that is there: %v", err)
+	for out, want := range map[string]string{
+		dir: "there already", file: "there already", filepath.Join(file, "x"): "not a directory", "": "no name",
+	} {
+		_, err := Run(t.Context(), golden(t, "golden/models/llama"), Options{Scheme: g32, Out: out, Device: openDevice(t)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", out, err, want)
+		}
+	}
+	empty := t.TempDir()
+	if _, err := Run(t.Context(), golden(t, "golden/models/llama"), Options{Scheme: g32, Out: empty, Device: openDevice(t)}); err != nil {
+		t.Errorf("an empty folder: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(empty, "config.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run that fails before anything is done stands in no later one's way.
+func TestFailureLeavesNothingBehind(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	o := Options{Scheme: g32, Out: out, Device: openDevice(t), Calibration: &Text{Tokens: []int32{1, 2, 3}}, CalibrationTokens: 64, Context: 64}
+	if _, err := Run(t.Context(), golden(t, "golden/models/llama"), o); err == nil || !strings.Contains(err.Error(), "fewer than 16") {
+		t.Errorf("a text of three tokens: %v", err)
+	}
+	if _, err := os.Stat(out + ".partial"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it left %s.partial: %v", out, err)
 	}
 }
 
