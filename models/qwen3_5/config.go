@@ -158,6 +158,9 @@ func (c *Config) check() error {
 		return fmt.Errorf("%d and %d heads (linear_num_key_heads, linear_num_value_heads) are more than %d values", c.KeyHeads, c.ValueHeads, config.Limit)
 	case c.ConvWidth < 2 || c.ConvWidth > maxConv:
 		return fmt.Errorf("linear_conv_kernel_dim: %d is not within 2 and %d", c.ConvWidth, maxConv)
+	case c.KeyDim*c.ValueDim < c.ConvWidth-1: // a unit of state holds a channel's columns
+		return fmt.Errorf("heads of %d by %d values (linear_key_head_dim, linear_value_head_dim) are less than the %d columns that a convolution of %d (linear_conv_kernel_dim) keeps",
+			c.KeyDim, c.ValueDim, c.ConvWidth-1, c.ConvWidth)
 	}
 	return nil
 }

@@ -87,6 +87,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"linear_num_key_heads": 0}, []string{"linear_num_key_heads", "0"}},
 		{keys{"linear_key_head_dim": 1 << 20}, []string{"linear_key_head_dim"}},
 		{keys{"linear_value_head_dim": 64.5}, []string{"linear_value_head_dim", "64.5"}},
+		{keys{"linear_key_head_dim": 1, "linear_value_head_dim": 2}, []string{"linear_key_head_dim", "1 by 2", "linear_conv_kernel_dim"}},
 		{keys{"linear_conv_kernel_dim": 1}, []string{"linear_conv_kernel_dim", "1"}},
 		{keys{"linear_conv_kernel_dim": 1 << 20}, []string{"linear_conv_kernel_dim"}},
 		{keys{"attn_output_gate": false}, []string{"attn_output_gate"}},
