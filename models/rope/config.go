@@ -65,7 +65,7 @@ func FromObject(s *config.Reader, m Model, others ...*config.Reader) Params {
 		p.Turned = p.Dim / 2
 	}
 	if p.Dim < 2 || p.Dim%2 != 0 || p.Turned == 0 {
-		in.Fail("partial_rotary_factor", "%v of a head of %d are %d values, not some number of pairs", part, m.HeadDim, p.Dim)
+		in.Fail("partial_rotary_factor", "%v of a head of %d are %d values, not some number of pairs", part, m.HeadDim, int(float64(m.HeadDim)*part))
 		return p
 	}
 	// The first configs of Phi-3 name LongRoPE otherwise.
