@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
@@ -39,6 +40,12 @@ func root() *cobra.Command {
 		Version:           version(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if unknown := new(pflag.NotExistError); errors.As(err, &unknown) {
+			return fmt.Errorf("%w (%s --help lists those that there are)", err, c.CommandPath())
+		}
+		return err
+	})
 	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), doctorCommand(), quantizeCommand(), perplexityCommand())
 	return cmd
 }
