@@ -226,6 +226,23 @@ func TestUnreadableQuantisationIsRefused(t *testing.T) {
 	}
 }
 
+func TestScalesAreNumbers(t *testing.T) {
+	for _, bad := range []uint16{0x7fc0, 0x7f80, 0xff80} { // NaN and the infinities
+		layer, _ := packedLayer(rand.New(rand.NewPCG(4, 4)), "a", 2, 16, 4, 8, nil)
+		binary.LittleEndian.PutUint16(layer[1].data[6:], bad)
+		files := folderOf(layer...)
+		files["config.json"] = ctJSON("", `["Linear"]`, weightsJSON(4, "group", 8))
+		m, err := openFiles(t, files).Matrix("a", 2, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused(t, m.Read(new(kernels.Rows), 1, 1), "row 1, group 1", "scale")
+		if err := m.Read(new(kernels.Rows), 0, 1); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestConfigOfEarlyCompressedTensors(t *testing.T) {
 	layer, want := packedLayer(rand.New(rand.NewPCG(4, 4)), "a", 2, 16, 4, 8, nil)
 	files := folderOf(layer...)

@@ -150,7 +150,7 @@ func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 		return c.reading(func() error {
 			if rows == nil {
 				fill(dst, 0, row, n)
-				return nil
+				return finite(shape, dst, row)
 			}
 			for i := 0; i < n; {
 				first, count := rows(row+i), 1
@@ -160,7 +160,7 @@ func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 				fill(dst, i, first, count)
 				i += count
 			}
-			return nil
+			return finite(shape, dst, row)
 		}, files...)
 	}
 	m.Release = func() {
@@ -174,6 +174,27 @@ func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 		}
 	}
 	return m
+}
+
+// finite refuses scales and minima that are no finite numbers: every answer would fail. Floats are not looked at, as
+// the rows of an embedding that nobody uses may hold anything. Who reads names the matrix.
+func finite(m kernels.Matrix, r *kernels.Rows, row int) error {
+	if m.Bits == 0 {
+		return nil
+	}
+	for i, x := range r.Scale {
+		if x-x != 0 {
+			return fmt.Errorf("row %d, group %d: the scale is %v", row+i/m.Groups(), i%m.Groups(), x)
+		}
+	}
+	if m.HasMin {
+		for i, x := range r.Min {
+			if x-x != 0 {
+				return fmt.Errorf("row %d, group %d: the minimum is %v", row+i/m.Groups(), i%m.Groups(), x)
+			}
+		}
+	}
+	return nil
 }
 
 // permutedRow is where a llama GGUF stores a row of heads of size rows: row i of the first half of a head at 2i,

@@ -184,7 +184,7 @@ func eachRows(m kernels.Matrix, f func(row, n int, values []float32) error) erro
 func readRows(m kernels.Matrix, row, n int) ([]float32, error) {
 	var r kernels.Rows
 	if err := m.Read(&r, row, n); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", m.Name, err)
 	}
 	if m.Bits == 0 {
 		return r.Float, nil
