@@ -31,17 +31,17 @@ var limits = map[string]int64{"llama-3.2-1b": 3 << 30, "qwen3.5-9b": 11 << 30, "
 const (
 	poolBytes    = 512 << 20
 	promptTokens = 256
+	shortTokens  = 4
 	answerTokens = 16
 )
 
 // row is what one checkpoint took.
 type row struct {
-	name             string
-	fileBytes        int64
-	ready            time.Duration
-	most, serving    int64
-	prefill, decode  float64 // tokens a second
-	prefilled, wrote int
+	name            string
+	fileBytes       int64
+	ready           time.Duration
+	most, serving   int64
+	prefill, decode float64 // tokens a second
 }
 
 func main() {
@@ -113,11 +113,8 @@ func measure(openinfer, dir string) (r row, err error) {
 		}
 	}
 	r.ready = time.Since(begin)
-	// The first answer brings pages in that nobody had touched; the second one is measured.
-	for round := range 2 {
-		if r.prefilled, r.wrote, r.prefill, r.decode, err = ask(address, round); err != nil {
-			return r, err
-		}
+	if err := ask(address, &r); err != nil {
+		return r, err
 	}
 	if r.most, err = status(cmd.Process.Pid, "VmHWM"); err != nil {
 		return r, err
@@ -140,24 +137,35 @@ func healthy(address string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// ask sends one prompt alone and then with an answer, so that the times of both parts are known.
-func ask(address string, round int) (prompt, wrote int, prefill, decode float64, err error) {
-	ids := make([]int, promptTokens)
-	for i := range ids {
-		ids[i] = (i*7 + round*31) % 256
+// ask measures a long prompt, and the tokens of an answer after a short one. The first answer of a
+// server brings memory in that nobody had touched, so it is not measured.
+func ask(address string, r *row) error {
+	took := func(prompt, n, round int) (time.Duration, error) {
+		ids := make([]int, prompt)
+		for i := range ids {
+			ids[i] = (i*7 + round*31) % 256
+		}
+		prompted, wrote, d, err := complete(address, ids, n, fmt.Sprint(round))
+		if err == nil && (prompted != prompt || wrote != n) {
+			err = fmt.Errorf("%d tokens of prompt and %d of answer: want %d and %d", prompted, wrote, prompt, n)
+		}
+		return d, err
 	}
-	one, _, first, err := complete(address, ids, 1, fmt.Sprint("a", round))
+	if _, err := took(shortTokens, 2, 0); err != nil {
+		return err
+	}
+	d, err := took(promptTokens, 1, 1)
 	if err != nil {
-		return 0, 0, 0, 0, err
+		return err
 	}
-	prompt, wrote, all, err := complete(address, ids, 1+answerTokens, fmt.Sprint("b", round))
+	r.prefill = promptTokens / d.Seconds()
+	first, err := took(shortTokens, 1, 2)
 	if err != nil {
-		return 0, 0, 0, 0, err
+		return err
 	}
-	if one != promptTokens || wrote != 1+answerTokens {
-		return 0, 0, 0, 0, fmt.Errorf("%d tokens of prompt and %d of answer: want %d and %d", one, wrote, promptTokens, 1+answerTokens)
-	}
-	return prompt, wrote, promptTokens / first.Seconds(), answerTokens / (all - first).Seconds(), nil
+	all, err := took(shortTokens, 1+answerTokens, 3)
+	r.decode = answerTokens / (all - first).Seconds()
+	return err
 }
 
 func complete(address string, prompt []int, n int, salt string) (prompted, wrote int, took time.Duration, err error) {
@@ -214,8 +222,8 @@ func table(rows []row) string {
 	var b strings.Builder
 	b.WriteString("# Checkpoints of full size\n\n")
 	fmt.Fprintf(&b, "Random INT4 weights in groups of 128, embeddings and output layer in bf16, made by `scripts/makecheckpoint`; one server each with\n"+
-		"%d MiB of KV cache; a prompt of %d tokens and %d tokens of answer, one stream. Written by `make soak` (part `shapes`) on %s.\n",
-		poolBytes>>20, promptTokens, answerTokens, time.Now().UTC().Format(time.DateOnly))
+		"%d MiB of KV cache; a prompt of %d tokens; %d tokens of answer after a prompt of %d; one stream. Written by `make soak` (part `shapes`) on %s.\n",
+		poolBytes>>20, promptTokens, answerTokens, shortTokens, time.Now().UTC().Format(time.DateOnly))
 	if bytesPerSecond, err := cpu.ReadBandwidth(runtime.NumCPU()); err == nil {
 		fmt.Fprintf(&b, "The machine reads %.1f GB/s.\n", bytesPerSecond/1e9)
 	}
