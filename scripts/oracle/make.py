@@ -396,6 +396,9 @@ def build(c, folder):
         return transformers.AutoConfig.from_pretrained(folder)
 
     config = write(raw)
+    text = config.get_text_config()
+    if family.startswith("qwen") and "sliding_attention" in text.layer_types:
+        c.may_refuse += ["use_sliding_window", "layer_types"]
     if c.chance(0.4) and not c.outer:
         c.notes.append("save_pretrained's layout")
         config.save_pretrained(folder)
