@@ -383,7 +383,7 @@ def build(c, folder):
     c.notes.append(family)
     if c.chance(0.35):
         extra(c, k)
-    quant = quantise.draw(c, family) if c.chance(0.35) else None
+    quant = quantise.draw(c, family) if c.chance(0.35) or "quant" in sys.argv else None
     if quant:
         quant.fit(c, k)
     dtype = c.one(*DTYPES)
