@@ -1,11 +1,12 @@
 #!/bin/sh
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
-# the tests, the kernels on emulated ARM, the comparison with llama.cpp. Writes docs/soak.md and docs/bench-cpu.md.
-# SOAK_PARTS picks from "fuzz long arm64 bench".
+# the tests, random checkpoints against transformers where python3 has that, the kernels on emulated ARM, the
+# comparison with llama.cpp. Writes docs/soak.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long oracle
+# arm64 bench"; ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long arm64 bench}
+parts=${SOAK_PARTS:-fuzz long oracle arm64 bench}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -45,6 +46,17 @@ for part in $parts; do
                 run "long tests of ${pkg##*openinfer/}" env OPENINFER_SOAK=1 go test -count=1 -timeout 60m "$pkg"
             fi
         done
+        ;;
+    oracle)
+        if ! python3 -c 'import torch, transformers, safetensors, compressed_tensors' 2>/dev/null; then
+            row "random checkpoints against transformers" 0 "skipped: python3 lacks torch, transformers or compressed-tensors"
+            continue
+        fi
+        cases=$(mktemp -d)
+        seed=${ORACLE_SEED:-$(date +%Y%m%d)}
+        run "random checkpoints from seed $seed, made" python3 scripts/oracle/make.py "$seed" "${ORACLE_CASES:-100}" "$cases"
+        run "random checkpoints from seed $seed, compared" env OPENINFER_ORACLE="$cases" go test -count=1 -timeout 60m -run TestOracle ./test/quality
+        rm -rf "$cases"
         ;;
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;

@@ -45,6 +45,9 @@ func (r *Reader) Decoder(d Defaults) Decoder {
 			r.Fail(key, "mixtures of experts are not supported")
 		}
 	}
+	if r.Has("per_layer_config") && !r.Is("per_layer_config", "{}") {
+		r.Fail("per_layer_config", "layers that differ in their sizes are not supported in this architecture")
+	}
 	if *r.err == nil {
 		*r.err = c.check()
 	}

@@ -60,6 +60,7 @@ func TestDecoderErrorsNameTheKey(t *testing.T) {
 		{keys{"num_experts": 8}, []string{"num_experts"}},
 		{keys{"num_local_experts": 8}, []string{"num_local_experts"}},
 		{keys{"is_causal": false}, []string{"is_causal"}},
+		{keys{"per_layer_config": keys{"1": keys{"intermediate_size": 512}}}, []string{"per_layer_config"}},
 	} {
 		_, err := decoder(t, c.changes)
 		if err == nil {

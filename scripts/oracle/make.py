@@ -275,7 +275,15 @@ def gemma4(c):
                 dict(rope_type="linear", rope_theta=1e6, factor=8.0)),
             "sliding_attention": c.one(dict(rope_type="default", rope_theta=10000.0), dict(rope_type="linear", factor=2.0, rope_theta=7000.0)),
         }
-    if c.chance(0.6):
+    if c.chance(0.3):
+        # The same layers without per-layer inputs, as the 31B is published.
+        k.update(model_type="gemma4_text", architectures=["Gemma4ForCausalLM"], hidden_size_per_layer_input=0, num_kv_shared_layers=0,
+                 enable_moe_block=False, use_double_wide_mlp=False)
+        if c.chance(0.5):
+            k.update(architectures=None)
+            c.outer = dict(model_type="gemma4", architectures=["Gemma4ForConditionalGeneration"], tie_word_embeddings=k["tie_word_embeddings"])
+            c.prefix = "model.language_model."
+    elif c.chance(0.6):
         k.update(architectures=None)
         c.outer = dict(model_type="gemma4_unified", architectures=["Gemma4UnifiedForConditionalGeneration"],
                        tie_word_embeddings=k["tie_word_embeddings"])

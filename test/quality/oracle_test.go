@@ -76,7 +76,9 @@ func compareOracle(t *testing.T, file string) bool {
 		d.Logits = max(d.Logits, 4*c.Noise)
 		return d
 	}
-	t.Run("ref", func(t *testing.T) { f.Compare(t, float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), dir) })
+	t.Run("ref", func(t *testing.T) {
+		f.Compare(t, float32("ref", func(testing.TB) kernels.Device { return ref.Open() }), dir)
+	})
 	t.Run("exact", func(t *testing.T) { f.Run(t, float32("cpu exact", openCPU(cpu.Options{Exact: true}))) })
 	t.Run("int8", func(t *testing.T) {
 		// What int8 activations cost is measured elsewhere, on models that mean something: here every logit is a number.
