@@ -1,11 +1,14 @@
 #!/bin/sh
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
-# the tests, the kernels on emulated ARM, checkpoints of full size, the comparison with llama.cpp. Writes
-# docs/soak.md, docs/quantize-quality.md, docs/shapes.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long quant arm64 shapes bench".
+# the tests, random checkpoints against transformers, the quality of quantising, the kernels on emulated ARM,
+# checkpoints of full size, the comparison with llama.cpp. Writes docs/soak.md, docs/quantize-quality.md,
+# docs/shapes.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long oracle quant arm64 shapes bench";
+# ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
+cache=${OPENINFER_CACHE:-$PWD/.cache}
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long quant arm64 shapes bench}
+parts=${SOAK_PARTS:-fuzz long oracle quant arm64 shapes bench}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -46,6 +49,14 @@ for part in $parts; do
                 run "long tests of ${pkg##*openinfer/}" env OPENINFER_SOAK=1 go test -count=1 -timeout 60m "$pkg"
             fi
         done
+        ;;
+    oracle)
+        run "packages of the reference library" sh scripts/deps-quant.sh
+        cases=$(mktemp -d)
+        seed=${ORACLE_SEED:-$(date +%Y%m%d)}
+        run "random checkpoints from seed $seed, made" env PYTHONPATH="$cache/py-quant" HF_HUB_OFFLINE=1 python3 scripts/oracle/make.py "$seed" "${ORACLE_CASES:-100}" "$cases"
+        run "random checkpoints from seed $seed, compared" env OPENINFER_ORACLE="$cases" go test -count=1 -timeout 60m -run TestOracle ./test/quality
+        rm -rf "$cases"
         ;;
     quant) run "quality of quantisation (docs/quantize-quality.md)" sh scripts/quant-quality.sh ;;
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;

@@ -39,10 +39,14 @@ func (r *Reader) Decoder(d Defaults) Decoder {
 	if act := r.TextOr("hidden_act", "silu"); act != "silu" && act != "swish" {
 		r.Fail("hidden_act", "%q is not supported (silu is)", act)
 	}
+	r.Causal()
 	for _, key := range []string{"num_local_experts", "num_experts"} {
 		if r.Has(key) {
 			r.Fail(key, "mixtures of experts are not supported")
 		}
+	}
+	if r.Has("per_layer_config") && !r.Is("per_layer_config", "{}") {
+		r.Fail("per_layer_config", "layers that differ in their sizes are not supported in this architecture")
 	}
 	if *r.err == nil {
 		*r.err = c.check()
@@ -96,15 +100,34 @@ func (c *Decoder) check() error {
 	return nil
 }
 
-// FullAttention refuses the windows that Qwen's configs can give to some layers. A size without
-// use_sliding_window is no window.
-func (r *Reader) FullAttention() {
-	if r.BoolOr("use_sliding_window", false) && r.Has("sliding_window") {
-		r.Fail("use_sliding_window", "sliding windows are not supported in this architecture")
+// Causal refuses the key by which a decoder becomes an encoder: its tokens see those after them, too.
+func (r *Reader) Causal() {
+	if !r.BoolOr("is_causal", true) {
+		r.Fail("is_causal", "false is not supported: a token sees what comes before it")
 	}
-	for i, kind := range r.TextsOr("layer_types") {
-		if kind != "full_attention" {
-			r.Fail("layer_types", "layer %d has %q; full_attention is supported", i, kind)
+}
+
+// FullAttention refuses the windows that Qwen's configs can give to the layers of a decoder. A size without
+// use_sliding_window is no window, and layer_types go before both. The numbers are the reference library's
+// for keys that are missing.
+func (r *Reader) FullAttention(d Decoder) {
+	if r.Has("layer_types") {
+		names := r.TextsOr("layer_types")
+		if *r.err == nil && len(names) != d.Layers {
+			r.Fail("layer_types", "has %d entries for %d layers (num_hidden_layers)", len(names), d.Layers)
 		}
+		for i, kind := range names {
+			if kind != "full_attention" {
+				r.Fail("layer_types", "layer %d has %q; full_attention is supported", i, kind)
+			}
+		}
+		return
+	}
+	if !r.BoolOr("use_sliding_window", false) || r.Is("sliding_window", "null") {
+		return
+	}
+	first, window := r.NumberOr("max_window_layers", 28), r.SizeOr("sliding_window", 4096)
+	if first < float64(d.Layers) && window < d.MaxPosition {
+		r.Fail("use_sliding_window", "windows of %d positions from layer %v on (max_window_layers) are not supported in this architecture", window, first)
 	}
 }

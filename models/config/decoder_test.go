@@ -8,8 +8,8 @@ import (
 
 type keys = map[string]any
 
-// decoder reads a good config with changes; a nil value removes a key.
-func decoder(t *testing.T, changes keys) (Decoder, error) {
+// marshal is a good config with changes; a nil value removes a key.
+func marshal(t *testing.T, changes keys) []byte {
 	t.Helper()
 	all := keys{
 		"vocab_size": 512, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -24,7 +24,12 @@ func decoder(t *testing.T, changes keys) (Decoder, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := New(raw)
+	return raw
+}
+
+func decoder(t *testing.T, changes keys) (Decoder, error) {
+	t.Helper()
+	r := New(marshal(t, changes))
 	d := r.Decoder(Defaults{RMSEps: 1e-6})
 	return d, r.Err()
 }
@@ -54,6 +59,8 @@ func TestDecoderErrorsNameTheKey(t *testing.T) {
 		{keys{"max_position_embeddings": nil}, []string{"max_position_embeddings"}},
 		{keys{"num_experts": 8}, []string{"num_experts"}},
 		{keys{"num_local_experts": 8}, []string{"num_local_experts"}},
+		{keys{"is_causal": false}, []string{"is_causal"}},
+		{keys{"per_layer_config": keys{"1": keys{"intermediate_size": 512}}}, []string{"per_layer_config"}},
 	} {
 		_, err := decoder(t, c.changes)
 		if err == nil {
@@ -76,5 +83,35 @@ func TestDecoderDefaults(t *testing.T) {
 	}
 	if d, err = decoder(t, keys{"head_dim": 64}); err != nil || d.HeadDim != 64 || d.KVHeads != 2 || !d.Tied || d.RMSEps != 1e-5 {
 		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+// TestWindowsThatNoLayerHas: the same keys are a window or none, as the reference library reads them.
+func TestWindowsThatNoLayerHas(t *testing.T) {
+	null := json.RawMessage("null")
+	for _, c := range []struct {
+		keys
+		windows bool
+	}{
+		{keys{"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 1}, true},
+		{keys{"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 0}, true},
+		{keys{"use_sliding_window": true, "max_position_embeddings": 8192, "max_window_layers": 0}, true}, // of 4096
+		{keys{"use_sliding_window": true, "sliding_window": 64, "num_hidden_layers": 29}, true},
+		{keys{"layer_types": []string{"full_attention", "sliding_attention"}}, true},
+		{keys{"use_sliding_window": true, "sliding_window": 64}, false},
+		{keys{"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 2}, false},
+		{keys{"use_sliding_window": true, "sliding_window": 1024, "max_window_layers": 0}, false},
+		{keys{"use_sliding_window": true, "sliding_window": null, "max_window_layers": 0, "layer_types": null}, false},
+		{keys{"use_sliding_window": false, "sliding_window": 64, "max_window_layers": 0}, false},
+		{keys{"use_sliding_window": true, "sliding_window": 64, "max_window_layers": 0, "layer_types": []string{"full_attention", "full_attention"}}, false},
+	} {
+		err := func() error {
+			r := New(marshal(t, c.keys))
+			r.FullAttention(r.Decoder(Defaults{RMSEps: 1e-6}))
+			return r.Err()
+		}()
+		if windows := err != nil; windows != c.windows {
+			t.Errorf("%v: %v; want windows: %v", c.keys, err, c.windows)
+		}
 	}
 }

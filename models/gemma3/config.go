@@ -26,7 +26,7 @@ type Config struct {
 	MaxPosition                         int
 	RMSEps                              float32
 	Scale                               float32 // of q.k
-	AttentionCap, LogitCap              float32 // scores and logits are c*tanh(x/c); 0: as they are
+	LogitCap                            float32 // logits are c*tanh(logit/c); 0: as they are
 	Global                              []bool  // of each layer: it sees all positions
 	Window                              int     // positions that the others see, counting itself
 	SlidingRotary, GlobalRotary         kernels.Rotary
@@ -48,7 +48,8 @@ func ReadConfig(c *checkpoint.Checkpoint) (cfg Config, err error) {
 }
 
 // fromJSON reads config.json of a text model, or text_config in that of a multimodal one. The
-// published ones leave out what has the library's defaults.
+// published ones leave out what has the library's defaults. attn_logit_softcapping is a leftover of
+// Gemma 2 that nobody heeds: queries and keys are normed instead.
 func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	top := config.New(c.ConfigJSON())
 	r := top
@@ -66,7 +67,6 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 		MaxPosition:   r.SizeOr("max_position_embeddings", 131072),
 		RMSEps:        float32(r.PositiveOr("rms_norm_eps", 1e-6)),
 		Scale:         float32(1 / math.Sqrt(r.PositiveOr("query_pre_attn_scalar", 256))),
-		AttentionCap:  float32(r.PositiveOr("attn_logit_softcapping", 0)),
 		LogitCap:      float32(r.PositiveOr("final_logit_softcapping", 0)),
 		Tied:          top.BoolOr("tie_word_embeddings", r.BoolOr("tie_word_embeddings", true)),
 		AttentionBias: r.BoolOr("attention_bias", false),
@@ -74,6 +74,7 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	if act := r.TextOr("hidden_activation", "gelu_pytorch_tanh"); act != "gelu_pytorch_tanh" {
 		r.Fail("hidden_activation", "%q is not supported (gelu_pytorch_tanh is)", act)
 	}
+	r.Causal()
 	if r.BoolOr("use_bidirectional_attention", false) {
 		r.Fail("use_bidirectional_attention", "is not supported: text sees what comes before it")
 	}

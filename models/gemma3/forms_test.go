@@ -53,6 +53,10 @@ func TestOtherFormsOfACheckpoint(t *testing.T) {
 			})
 			return f
 		},
+		"a key that nobody heeds": func(f modeltest.Files) modeltest.Files {
+			f.Config["attn_logit_softcapping"] = 1.5
+			return f
+		},
 		"beside a vision tower": func(f modeltest.Files) modeltest.Files {
 			out := beside(f, "language_model.model.", "vision_tower.vision_model.", "language_model.lm_head.weight")
 			out.Tensors["multi_modal_projector.mm_soft_emb_norm.weight"] = f.Tensors["model.norm.weight"]
@@ -204,6 +208,7 @@ func TestRefusals(t *testing.T) {
 		{keys{"query_pre_attn_scalar": -1}, []string{"query_pre_attn_scalar"}},
 		{keys{"hidden_activation": "gelu"}, []string{"hidden_activation"}},
 		{keys{"use_bidirectional_attention": true}, []string{"use_bidirectional_attention"}},
+		{keys{"is_causal": false}, []string{"is_causal"}},
 		{keys{"rope_scaling": keys{"rope_type": "linear"}}, []string{"rope_scaling.factor"}},
 		{keys{"rope_local_base_freq": 0}, []string{"rope_local_base_freq"}},
 		{keys{"head_dim": 64}, []string{"layers.0.self_attn.q_proj.weight", "[128 64]"}},

@@ -70,7 +70,7 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 		d.RMSNorm(t.h, t.x, l.inputNorm, eps)
 		d.Linear(t.qkv, t.h, l.qkv)
 		d.RotaryStore(t.q, kv, t.qkv, kernels.RotaryParams{QNorm: l.qNorm, KNorm: l.kNorm, Eps: eps, CosSin: cosSin})
-		d.Attention(t.attn, t.q, kv, b.Ragged, kernels.AttentionParams{Scale: m.cfg.Scale, SoftCap: m.cfg.AttentionCap, Window: window})
+		d.Attention(t.attn, t.q, kv, b.Ragged, kernels.AttentionParams{Scale: m.cfg.Scale, Window: window})
 		d.Linear(t.h, t.attn, l.o)
 		d.RMSNormAdd(t.x, t.h, l.postAttentionNorm, eps, 1)
 

@@ -129,6 +129,7 @@ func refuseOthers(r *config.Reader, unified bool) {
 	if !unified && !r.Has("hidden_size_per_layer_input") {
 		r.Fail("hidden_size_per_layer_input", "is missing, which stands for 256 here: per-layer inputs are not supported")
 	}
+	r.Causal()
 	if both := r.TextOr("use_bidirectional_attention", "vision"); both != "vision" { // of images, that is
 		r.Fail("use_bidirectional_attention", "%q is not supported: text sees what comes before it", both)
 	}

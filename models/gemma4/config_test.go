@@ -33,6 +33,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"final_logit_softcapping": -30}, []string{"final_logit_softcapping", "-30"}},
 		{keys{"rms_norm_eps": 0}, []string{"rms_norm_eps"}},
 		{keys{"attention_k_eq_v": 1}, []string{"attention_k_eq_v"}},
+		{keys{"is_causal": false}, []string{"is_causal"}},
 		{keys{"use_bidirectional_attention": "all"}, []string{"use_bidirectional_attention", "all"}},
 		{keys{"hidden_size_per_layer_input": 256}, []string{"hidden_size_per_layer_input", "per-layer inputs"}},
 		{keys{"num_kv_shared_layers": 2}, []string{"num_kv_shared_layers"}},

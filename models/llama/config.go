@@ -61,7 +61,7 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	case "qwen2", "Qwen2ForCausalLM":
 		cfg.kind = qwen2
 		cfg.QKVBias = true
-		r.FullAttention()
+		r.FullAttention(cfg.Decoder)
 	default:
 		cfg.QKVBias = r.BoolOr("attention_bias", false)
 		cfg.OutBias = cfg.QKVBias

@@ -63,7 +63,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"mlp_bias": 1}, []string{"mlp_bias"}},
 		{keys{"model_type": "mistral", "sliding_window": 0}, []string{"sliding_window", "0"}},
 		{keys{"model_type": "mistral", "sliding_window": "wide"}, []string{"sliding_window"}},
-		{keys{"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 512}, []string{"use_sliding_window"}},
+		{keys{"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 512, "max_window_layers": 1}, []string{"use_sliding_window", "512"}},
 		{keys{"model_type": "qwen2", "layer_types": []string{"full_attention", "sliding_attention"}}, []string{"layer_types", "sliding_attention"}},
 	} {
 		_, err := readConfig(t, c.changes)

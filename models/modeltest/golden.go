@@ -39,7 +39,7 @@ func Float32(name string, open func(testing.TB) kernels.Device) Device {
 // Checkpoint is one with its stored results, and the file names of both.
 type Checkpoint struct {
 	Name    string
-	Path    string // within the reference data
+	Path    string // within the reference data, or absolute
 	Golden  string // folder of golden.json
 	Variant string // of a GGUF folder: "Q4_0"
 	Own     bool   // Path and Golden are within testdata of this package
@@ -48,6 +48,9 @@ type Checkpoint struct {
 // at returns where a path of c is.
 func (c Checkpoint) at(tb testing.TB, path string) string {
 	tb.Helper()
+	if filepath.IsAbs(path) {
+		return path
+	}
 	if c.Own {
 		return filepath.Join(testdata.Repo(), "models", "modeltest", "testdata", path)
 	}
@@ -273,16 +276,23 @@ func Run(t *testing.T, dev Device, architecture string) {
 	}
 	for _, c := range list {
 		t.Run(c.Name, func(t *testing.T) {
-			r, m, runs := c.compare(t, dev, c.at(t, c.Path))
-			t.Log(m)
-			for i := range runs {
-				t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })
-			}
+			r := c.Run(t, dev)
 			if r.recurrent() && (r.reused == 0 || r.rewound == 0) {
 				t.Errorf("%d sequences began with a state slot that another had left, %d went back to a snapshot", r.reused, r.rewound)
 			}
 		})
 	}
+}
+
+// Run holds the device to the stored results of the checkpoint, in all ways that tokens can come.
+func (c Checkpoint) Run(t *testing.T, dev Device) *Runner {
+	t.Helper()
+	r, m, runs := c.compare(t, dev, c.at(t, c.Path))
+	t.Log(m)
+	for i := range runs {
+		t.Run(runs[i].name, func(t *testing.T) { r.otherWays(t, runs, i) })
+	}
+	return r
 }
 
 // Compare holds the device and another form of the checkpoint, which lies at path, to its stored results.

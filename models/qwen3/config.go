@@ -40,7 +40,7 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 		Decoder:       r.Decoder(config.Defaults{RMSEps: 1e-6, HeadDim: 128}),
 		AttentionBias: r.BoolOr("attention_bias", false),
 	}
-	r.FullAttention()
+	r.FullAttention(cfg.Decoder)
 	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition})
 	if r.Err() != nil {
 		return cfg, r.Err()
