@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/quant"
@@ -135,19 +134,15 @@ func (c *Checkpoint) finish(w weight, rows func(int) int) kernels.Matrix {
 			files = append(files, t.file)
 		}
 	}
-	var ahead sync.Once
+	ahead := readAhead{tensors: w.tensors, rows: m.N}
 	shape := m // without Read and Release, for Reset
 	m.Read = func(dst *kernels.Rows, row, n int) error {
 		if row < 0 || n < 0 || row > shape.N-n {
 			return fmt.Errorf("%s: rows [%d, %d) of %d", shape.Name, row, row+n, shape.N)
 		}
 		dst.Reset(shape, n)
-		ahead.Do(func() {
-			for _, t := range w.tensors {
-				t.file.readAhead(t.data)
-			}
-		})
 		return c.reading(func() error {
+			ahead.reach(row + n)
 			if rows == nil {
 				fill(dst, 0, row, n)
 				return finite(shape, dst, row)
