@@ -46,7 +46,7 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 			r.Fail(key, "biases are not supported in this architecture")
 		}
 	}
-	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition, Original: 4096})
+	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition, Original: 4096, Partial: true})
 	if r.Err() != nil {
 		return cfg, r.Err()
 	}

@@ -102,7 +102,7 @@ func fromJSON(c *checkpoint.Checkpoint) (Config, error) {
 	if !r.Has("rope_theta") && !r.Object("rope_parameters").Has("rope_theta") {
 		r.Fail("rope_parameters.rope_theta", "is missing")
 	}
-	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition, Part: 0.25})
+	rotary := rope.FromConfig(r, rope.Model{HeadDim: cfg.HeadDim, MaxPosition: cfg.MaxPosition, Partial: true, Part: 0.25})
 	if r.Err() != nil {
 		return cfg, r.Err()
 	}

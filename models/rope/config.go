@@ -11,8 +11,11 @@ type Model struct {
 	Theta       float64 // when the checkpoint states none; 0: 10000
 	HeadDim     int
 	MaxPosition int
-	Original    int     // the context before scaling when the checkpoint states none; 0: MaxPosition
-	Part        float64 // partial_rotary_factor when the checkpoint states none; 0: 1
+	Original    int // the context before scaling when the checkpoint states none; 0: MaxPosition
+	// Partial is for an architecture whose heads may be rotated in part. In others the readers of a
+	// partial_rotary_factor disagree: some heed it, some do not.
+	Partial bool
+	Part    float64 // partial_rotary_factor when the checkpoint states none; 0: 1
 }
 
 // FromConfig reads the keys that config.json has in either layout: rope_theta, rope_scaling and
@@ -55,6 +58,10 @@ func FromObject(s *config.Reader, m Model, others ...*config.Reader) Params {
 	}
 	if part > 1 {
 		in.Fail("partial_rotary_factor", "%v is more than all of a head", part)
+		return p
+	}
+	if part != 1 && !m.Partial && kind != "proportional" {
+		in.Fail("partial_rotary_factor", "%v is not supported in this architecture: all of a head is rotated", part)
 		return p
 	}
 	p.Dim = int(float64(m.HeadDim) * part)

@@ -10,7 +10,7 @@ import (
 
 func read(raw string) (Params, error) {
 	r := config.New([]byte(raw))
-	p := FromConfig(r, Model{HeadDim: 8, MaxPosition: 4096})
+	p := FromConfig(r, Model{HeadDim: 8, MaxPosition: 4096, Partial: true})
 	return p, r.Err()
 }
 
@@ -62,6 +62,22 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 			if !strings.Contains(err.Error(), name) {
 				t.Errorf("%s: error %q does not hold %q", c.raw, err, name)
 			}
+		}
+	}
+}
+
+// TestPartsOfHeads: where an architecture rotates whole heads a factor is refused, but for the type that
+// turns all of a head with some frequencies 0.
+func TestPartsOfHeads(t *testing.T) {
+	for raw, good := range map[string]bool{
+		`{"partial_rotary_factor": 1.0}`: true, `{"partial_rotary_factor": 0.5}`: false,
+		`{"rope_parameters": {"partial_rotary_factor": 0.5}}`:                              false,
+		`{"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.5}}`: true,
+	} {
+		r := config.New([]byte(raw))
+		FromConfig(r, Model{HeadDim: 8, MaxPosition: 4096})
+		if err := r.Err(); (err == nil) != good || !good && !strings.Contains(err.Error(), "partial_rotary_factor") {
+			t.Errorf("%s: %v; want it accepted: %v", raw, err, good)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func TestFrequenciesEqualTransformers(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			r := config.New(c.Config)
 			d := r.Decoder(config.Defaults{RMSEps: 1e-6})
-			m := Model{HeadDim: d.HeadDim, MaxPosition: d.MaxPosition}
+			m := Model{HeadDim: d.HeadDim, MaxPosition: d.MaxPosition, Partial: true}
 			if r.TextOr("model_type", "") == "phi3" {
 				m.Original = 4096
 			}

@@ -1,6 +1,9 @@
 """Draws small random checkpoints of every architecture and what transformers makes of them.
 
-    python3 make.py SEED COUNT FOLDER
+    python3 make.py SEED COUNT FOLDER [quant|keys]
+
+With quant every checkpoint is quantised; with keys case N has key N / 8 of EXTRA in architecture N % 8, and
+no quantisation.
 
 Each case is a folder: config.json and tensors, as they are published or as save_pretrained writes them,
 and golden.json and golden.safetensors with what `test/quality` compares: logits in float32 and greedy ids.
@@ -353,16 +356,18 @@ EXTRA = [
 ]
 
 
-def extra(c, k):
-    key, value, refusable = c.one(*EXTRA)
+def extra(c, k, entry):
+    key, value, refusable = entry
     if value == "missing":
         k.pop(key, None)
     elif key == "layer_types":
         k[key] = [value] * k["num_hidden_layers"]
     else:
         k[key] = value
-    if refusable:
+    if refusable or key == "attention_bias" and k["model_type"] == "phi3":
         c.may_refuse.append(key)
+    if key in ("sliding_window", "attention_chunk_size", "layer_types"):
+        c.recompute = True  # the library's cache heeds them in models whose masks do not
     c.notes.append(f"extra {key}={value}")
 
 
@@ -387,12 +392,17 @@ def weight(c, family, k, name, shape):
 
 
 def build(c, folder):
+    mode = sys.argv[4] if len(sys.argv) > 4 else ""
     family = c.one(*FAMILIES)
+    if mode == "keys":
+        family = list(FAMILIES)[c.seed % len(FAMILIES)]
     k = FAMILIES[family](c)
     c.notes.append(family)
-    if c.chance(0.35):
-        extra(c, k)
-    quant = quantise.draw(c, family) if c.chance(0.35) or "quant" in sys.argv else None
+    if mode == "keys":
+        extra(c, k, EXTRA[c.seed // len(FAMILIES) % len(EXTRA)])
+    elif c.chance(0.35):
+        extra(c, k, c.one(*EXTRA))
+    quant = quantise.draw(c, family) if mode == "quant" or mode != "keys" and c.chance(0.35) else None
     if quant:
         quant.fit(c, k)
     dtype = c.one(*DTYPES)
