@@ -239,9 +239,6 @@ func (c *Config) readRotary(r *config.Reader) {
 		if p.Scaling == rope.LongRoPE {
 			s.Fail("rope_type", "longrope is not supported in this architecture")
 		}
-		if r.Err() == nil && p.Dim != c.Geometry[k].HeadDim {
-			s.Fail("partial_rotary_factor", "%d of %d values of a head: only rope_type proportional may turn a part here", p.Dim, c.Geometry[k].HeadDim)
-		}
 		if r.Err() != nil {
 			return
 		}

@@ -48,7 +48,7 @@ func TestConfigErrorsNameTheKey(t *testing.T) {
 		{keys{"rope_parameters": keys{"full_attention": keys{"rope_theta": 1e6}}}, []string{"rope_parameters.sliding_attention", "missing"}},
 		{keys{"rope_parameters": keys{"sliding_attention": keys{}, "full_attention": keys{"rope_type": "made_up"}}}, []string{"rope_parameters.full_attention.rope_type", "made_up"}},
 		{keys{"rope_parameters": keys{"sliding_attention": keys{}, "full_attention": keys{"rope_type": "proportional", "partial_rotary_factor": 1.5}}}, []string{"rope_parameters.full_attention.partial_rotary_factor"}},
-		{keys{"rope_parameters": keys{"sliding_attention": keys{}, "full_attention": keys{"partial_rotary_factor": 0.25}}}, []string{"rope_parameters.full_attention.partial_rotary_factor", "32 of 128", "proportional"}},
+		{keys{"rope_parameters": keys{"sliding_attention": keys{}, "full_attention": keys{"partial_rotary_factor": 0.25}}}, []string{"rope_parameters.full_attention.partial_rotary_factor", "0.25"}},
 		{keys{"rope_parameters": keys{"sliding_attention": keys{"rope_theta": -1}, "full_attention": keys{}}}, []string{"rope_parameters.sliding_attention.rope_theta"}},
 	} {
 		f := readFiles(t, "gemma4")
