@@ -1,8 +1,8 @@
 // Package llama is the architecture of Llama 2, 3 and those built like them: pre-norm layers of
 // grouped-query attention with rotary embedding and of a SiLU-gated feed-forward network.
 //
-// It owns what config.json or GGUF metadata mean, which tensors there are, and the order of
-// operators in a forward pass; it computes nothing itself. Mistral is the same with a window that
+// It owns what config.json or GGUF metadata mean, and which tensors there are; models/decoder
+// has the forward pass. Mistral is the same with a window that
 // every layer's attention sees, Qwen2 the same with biases of queries, keys and values.
 package llama
 

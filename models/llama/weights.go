@@ -1,12 +1,12 @@
 package llama
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/decoder"
 	"github.com/openinfer-go/openinfer/models/loader"
 )
 
@@ -17,100 +17,31 @@ var Architectures = []models.Architecture{
 	{Name: qwen2, HF: []string{"qwen2", "Qwen2ForCausalLM"}, GGUF: []string{"qwen2"}, Load: Load},
 }
 
-// Model is a loaded model.
-type Model struct {
-	cfg    Config
-	loaded *loader.Loaded
-
-	embed  *kernels.Weight // [V,D]
-	layers []*layer
-	norm   kernels.Tensor
-	lmHead *kernels.Weight // [V,D]; embed when tied
-}
-
-// layer has its matrices stacked as they are multiplied: one product for q, k and v, one for gate
-// and up. Q and KV are the widths of queries and of keys or values, F is the intermediate size.
-type layer struct {
-	inputNorm, postNorm kernels.Tensor
-	qkv                 *kernels.Weight // [Q+2KV,D]
-	o                   *kernels.Weight // [D,Q]
-	gateUp              *kernels.Weight // [2F,D]
-	down                *kernels.Weight // [D,F]
-}
-
 // Load loads the checkpoint.
 func Load(c *checkpoint.Checkpoint, d kernels.Device) (models.Model, error) {
 	cfg, err := ReadConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{cfg: cfg}
-	l := loader.New(c)
-	m.gather(l, c)
-	if m.loaded, err = l.Load(d); err != nil {
-		return nil, err
-	}
-	if m.cfg.Tied {
-		m.lmHead = m.embed
-	}
-	return m, nil
-}
-
-func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
-	D, F := m.cfg.Hidden, m.cfg.Intermediate
-	Q, KV := m.cfg.Heads*m.cfg.HeadDim, m.cfg.KVHeads*m.cfg.HeadDim
-	qkv, out, mlp := loader.Bias(c, m.cfg.QKVBias), loader.Bias(c, m.cfg.OutBias), loader.Bias(c, m.cfg.MLPBias)
+	D, F := cfg.Hidden, cfg.Intermediate
+	Q, KV := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
+	qkv, out, mlp := loader.Bias(c, cfg.QKVBias), loader.Bias(c, cfg.OutBias), loader.Bias(c, cfg.MLPBias)
 	// rotated are options for the matrices whose rows a llama GGUF file has in another order.
 	rotated := func(heads int) []checkpoint.Option {
-		if m.cfg.kind != llama {
+		if cfg.kind != llama {
 			return qkv
 		}
 		return append(slices.Clone(qkv), checkpoint.Unpermute(heads))
 	}
-
-	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: m.cfg.Vocab, K: D})
-	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
-		name := fmt.Sprintf("model.layers.%d.", i)
-		y := &layer{}
-		m.layers = append(m.layers, y)
-		l.Vector(&y.inputNorm, name+"input_layernorm.weight", D)
-		l.Weight(&y.qkv,
-			loader.Part{Module: name + "self_attn.q_proj", N: Q, K: D, Options: rotated(m.cfg.Heads)},
-			loader.Part{Module: name + "self_attn.k_proj", N: KV, K: D, Options: rotated(m.cfg.KVHeads)},
-			loader.Part{Module: name + "self_attn.v_proj", N: KV, K: D, Options: qkv})
-		l.Weight(&y.o, loader.Part{Module: name + "self_attn.o_proj", N: D, K: Q, Options: out})
-		l.Vector(&y.postNorm, name+"post_attention_layernorm.weight", D)
-		l.Weight(&y.gateUp,
-			loader.Part{Module: name + "mlp.gate_proj", N: F, K: D, Options: mlp},
-			loader.Part{Module: name + "mlp.up_proj", N: F, K: D, Options: mlp})
-		l.Weight(&y.down, loader.Part{Module: name + "mlp.down_proj", N: D, K: F, Options: mlp})
-	}
-	l.Vector(&m.norm, "model.norm.weight", D)
-	l.Head(&m.lmHead, m.cfg.Tied, m.cfg.Vocab, D)
-}
-
-// Unload implements models.Model.
-func (m *Model) Unload(d kernels.Device) { m.loaded.Unload(d) }
-
-// Shape implements models.Model.
-func (m *Model) Shape() models.Shape {
-	return models.Shape{
-		Architecture: m.cfg.kind,
-		Vocab:        m.cfg.Vocab,
-		MaxPosition:  m.cfg.MaxPosition,
-		Layers:       m.cfg.Layers,
-		Hidden:       m.cfg.Hidden,
-		Regimes:      m.cfg.Rotary.Regimes,
-		Parameters:   m.loaded.Parameters,
-		WeightBytes:  m.loaded.Bytes,
-	}
-}
-
-// Groups implements models.Model.
-func (m *Model) Groups() []models.CacheGroup {
-	g := models.CacheGroup{Kind: models.Full, Layers: m.cfg.Layers, Heads: m.cfg.KVHeads, KDim: m.cfg.HeadDim, VDim: m.cfg.HeadDim}
-	if m.cfg.Window > 0 {
-		g.Kind, g.Window = models.SlidingWindow, m.cfg.Window
-	}
-	return []models.CacheGroup{g}
+	return decoder.Load(c, d, cfg.kind, decoder.Config{Decoder: cfg.Decoder, Rotary: cfg.Rotary, Window: cfg.Window}, func(l *loader.Loader, prefix string, y *decoder.Layer) {
+		l.Weight(&y.QKV,
+			loader.Part{Module: prefix + "self_attn.q_proj", N: Q, K: D, Options: rotated(cfg.Heads)},
+			loader.Part{Module: prefix + "self_attn.k_proj", N: KV, K: D, Options: rotated(cfg.KVHeads)},
+			loader.Part{Module: prefix + "self_attn.v_proj", N: KV, K: D, Options: qkv})
+		l.Weight(&y.O, loader.Part{Module: prefix + "self_attn.o_proj", N: D, K: Q, Options: out})
+		l.Weight(&y.GateUp,
+			loader.Part{Module: prefix + "mlp.gate_proj", N: F, K: D, Options: mlp},
+			loader.Part{Module: prefix + "mlp.up_proj", N: F, K: D, Options: mlp})
+		l.Weight(&y.Down, loader.Part{Module: prefix + "mlp.down_proj", N: D, K: F, Options: mlp})
+	})
 }

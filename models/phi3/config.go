@@ -2,8 +2,8 @@
 // one matrix and gate and up in another, part of a head rotated, and frequencies that change where a
 // sequence outgrows the context of the first training (LongRoPE).
 //
-// It owns what config.json or GGUF metadata mean, which tensors there are, and the order of
-// operators in a forward pass; it computes nothing itself.
+// It owns what config.json or GGUF metadata mean, and which tensors there are; models/decoder
+// has the forward pass.
 package phi3
 
 import (

@@ -1,17 +1,18 @@
 package phi3
 
 import (
-	"fmt"
-
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/decoder"
 	"github.com/openinfer-go/openinfer/models/loader"
 )
 
+const name = "phi3"
+
 // Architecture is the entry of models/registry.
 var Architecture = models.Architecture{
-	Name: "phi3",
+	Name: name,
 	HF:   []string{"phi3", "Phi3ForCausalLM"},
 	GGUF: []string{"phi3"},
 	Load: Load,
@@ -34,88 +35,19 @@ var ggufNames = checkpoint.Names{
 	},
 }
 
-// Model is a loaded model.
-type Model struct {
-	cfg    Config
-	loaded *loader.Loaded
-
-	embed  *kernels.Weight // [V,D]
-	layers []*layer
-	norm   kernels.Tensor
-	lmHead *kernels.Weight // [V,D]; embed when tied
-}
-
-// layer has its matrices as the checkpoint has them. Q and KV are the widths of queries and of keys or
-// values, F is the intermediate size.
-type layer struct {
-	inputNorm, postNorm kernels.Tensor
-	qkv                 *kernels.Weight // [Q+2KV,D]
-	o                   *kernels.Weight // [D,Q]
-	gateUp              *kernels.Weight // [2F,D]
-	down                *kernels.Weight // [D,F]
-}
-
-// Load loads the checkpoint.
+// Load loads the checkpoint, which has the matrices as they are multiplied.
 func Load(c *checkpoint.Checkpoint, d kernels.Device) (models.Model, error) {
 	c.SetNames(ggufNames)
 	cfg, err := ReadConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{cfg: cfg}
-	l := loader.New(c)
-	m.gather(l)
-	if m.loaded, err = l.Load(d); err != nil {
-		return nil, err
-	}
-	if m.cfg.Tied {
-		m.lmHead = m.embed
-	}
-	return m, nil
-}
-
-func (m *Model) gather(l *loader.Loader) {
-	D, F := m.cfg.Hidden, m.cfg.Intermediate
-	Q, KV := m.cfg.Heads*m.cfg.HeadDim, m.cfg.KVHeads*m.cfg.HeadDim
-
-	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: m.cfg.Vocab, K: D})
-	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
-		name := fmt.Sprintf("model.layers.%d.", i)
-		y := &layer{}
-		m.layers = append(m.layers, y)
-		l.Vector(&y.inputNorm, name+"input_layernorm.weight", D)
-		l.Weight(&y.qkv, loader.Part{Module: name + "self_attn.qkv_proj", N: Q + 2*KV, K: D})
-		l.Weight(&y.o, loader.Part{Module: name + "self_attn.o_proj", N: D, K: Q})
-		l.Vector(&y.postNorm, name+"post_attention_layernorm.weight", D)
-		l.Weight(&y.gateUp, loader.Part{Module: name + "mlp.gate_up_proj", N: 2 * F, K: D})
-		l.Weight(&y.down, loader.Part{Module: name + "mlp.down_proj", N: D, K: F})
-	}
-	l.Vector(&m.norm, "model.norm.weight", D)
-	l.Head(&m.lmHead, m.cfg.Tied, m.cfg.Vocab, D)
-}
-
-// Unload implements models.Model.
-func (m *Model) Unload(d kernels.Device) { m.loaded.Unload(d) }
-
-// Shape implements models.Model.
-func (m *Model) Shape() models.Shape {
-	return models.Shape{
-		Architecture: Architecture.Name,
-		Vocab:        m.cfg.Vocab,
-		MaxPosition:  m.cfg.MaxPosition,
-		Layers:       m.cfg.Layers,
-		Hidden:       m.cfg.Hidden,
-		Regimes:      m.cfg.Rotary.Regimes,
-		Parameters:   m.loaded.Parameters,
-		WeightBytes:  m.loaded.Bytes,
-	}
-}
-
-// Groups implements models.Model.
-func (m *Model) Groups() []models.CacheGroup {
-	g := models.CacheGroup{Kind: models.Full, Layers: m.cfg.Layers, Heads: m.cfg.KVHeads, KDim: m.cfg.HeadDim, VDim: m.cfg.HeadDim}
-	if m.cfg.Window > 0 {
-		g.Kind, g.Window = models.SlidingWindow, m.cfg.Window
-	}
-	return []models.CacheGroup{g}
+	D, F := cfg.Hidden, cfg.Intermediate
+	Q, KV := cfg.Heads*cfg.HeadDim, cfg.KVHeads*cfg.HeadDim
+	return decoder.Load(c, d, name, decoder.Config{Decoder: cfg.Decoder, Rotary: cfg.Rotary, Window: cfg.Window}, func(l *loader.Loader, prefix string, y *decoder.Layer) {
+		l.Weight(&y.QKV, loader.Part{Module: prefix + "self_attn.qkv_proj", N: Q + 2*KV, K: D})
+		l.Weight(&y.O, loader.Part{Module: prefix + "self_attn.o_proj", N: D, K: Q})
+		l.Weight(&y.GateUp, loader.Part{Module: prefix + "mlp.gate_up_proj", N: 2 * F, K: D})
+		l.Weight(&y.Down, loader.Part{Module: prefix + "mlp.down_proj", N: D, K: F})
+	})
 }

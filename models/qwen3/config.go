@@ -1,8 +1,8 @@
 // Package qwen3 is the architecture of Qwen3's dense models: llama's layers with an RMS norm over
 // each head of queries and keys before they are rotated, one weight for all heads of a layer.
 //
-// It owns what config.json or GGUF metadata mean, which tensors there are, and the order of
-// operators in a forward pass; it computes nothing itself.
+// It owns what config.json or GGUF metadata mean, and which tensors there are; models/decoder
+// has the forward pass.
 package qwen3
 
 import (

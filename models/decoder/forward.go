@@ -1,4 +1,4 @@
-package qwen3
+package decoder
 
 import (
 	"math"
@@ -53,7 +53,7 @@ func (m *Model) ScratchBytes(t, s int) int64 {
 // Forward implements models.Model.
 func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffer) kernels.Tensor {
 	t := m.carve(kernels.NewCarver(scratch), len(b.TokenIDs.Host), 0)
-	params := kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim)))}
+	params := kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim))), Window: m.cfg.Window}
 
 	d.EmbedRows(t.x, m.embed, b.TokenIDs, 1)
 	m.cfg.Rotary.CosSin(d, t.cosSin, b)
@@ -61,18 +61,18 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 	for i, l := range m.layers {
 		kv := b.Groups[0].KV(i)
 
-		d.RMSNorm(t.h, t.x, l.inputNorm, m.cfg.RMSEps)
-		d.Linear(t.qkv, t.h, l.qkv)
+		d.RMSNorm(t.h, t.x, l.InputNorm, m.cfg.RMSEps)
+		d.Linear(t.qkv, t.h, l.QKV)
 		d.RotaryStore(t.q, kv, t.qkv, kernels.RotaryParams{
-			QNorm: l.qNorm, KNorm: l.kNorm, Eps: m.cfg.RMSEps, CosSin: t.cosSin,
+			QNorm: l.QNorm, KNorm: l.KNorm, Eps: m.cfg.RMSEps, CosSin: t.cosSin,
 		})
 		d.Attention(t.attn, t.q, kv, b.Ragged, params)
-		d.LinearAdd(t.x, t.attn, l.o)
+		d.LinearAdd(t.x, t.attn, l.O)
 
-		d.RMSNorm(t.h, t.x, l.postNorm, m.cfg.RMSEps)
-		d.Linear(t.gateUp, t.h, l.gateUp)
+		d.RMSNorm(t.h, t.x, l.PostNorm, m.cfg.RMSEps)
+		d.Linear(t.gateUp, t.h, l.GateUp)
 		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
-		d.LinearAdd(t.x, t.act, l.down)
+		d.LinearAdd(t.x, t.act, l.Down)
 	}
 	return t.x
 }
