@@ -1,0 +1,159 @@
+// Command fleet runs the loads of the fleet benchmark in virtual time on simulated cards, against the other ways of
+// serving the same models from the same card, and prints the tables of docs/fleet.md.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/openinfer-go/openinfer/bench/virtual"
+	"github.com/openinfer-go/openinfer/engine"
+)
+
+// demands are the six models of the published fleet with what its pooled run served of each, and the latencies that are
+// sold: an answer begins within two seconds, four for the largest, and goes on faster than people read.
+var demands = []virtual.Demand{
+	{Model: "qwen3.5-27b", Share: 637, SLA: sla(4000, 100)},
+	{Model: "qwen3.5-9b", Share: 607, SLA: sla(2000, 100)},
+	{Model: "llama-3.2-1b", Share: 1920, SLA: sla(2000, 100)},
+	{Model: "phi-4", Share: 1700, SLA: sla(2000, 100)},
+	{Model: "gemma-4-12b", Share: 530, SLA: sla(2000, 100)},
+	{Model: "qwen3-1.7b", Share: 1664, SLA: sla(2000, 100)},
+}
+
+func sla(ttft, tpot int) engine.SLA {
+	return engine.SLA{TTFT: time.Duration(ttft) * time.Millisecond, TPOT: time.Duration(tpot) * time.Millisecond}
+}
+
+type way struct {
+	name string
+	run  func(virtual.Setting, []virtual.Request, time.Duration) (virtual.Result, error)
+}
+
+func main() {
+	log.SetFlags(0)
+	length := flag.Duration("length", 2*time.Minute, "of a load")
+	seeds := flag.Int("seeds", 3, "runs of each cell")
+	flag.Parse()
+	f := fleet{length: *length, seeds: *seeds}
+	fmt.Print("<!-- written by scripts/fleet; simulated: no card was measured -->\n\n")
+	f.together("a6000")
+	f.inTurn("rtx3090")
+	if f.err != nil {
+		log.Print(f.err)
+		os.Exit(1)
+	}
+}
+
+type fleet struct {
+	length time.Duration
+	seeds  int
+	err    error
+}
+
+func setting(card string) virtual.Setting {
+	s := virtual.Setting{Card: card, KVCacheDType: "fp8-e4m3"}
+	for _, d := range demands {
+		s.Models = append(s.Models, engine.ModelSpec{Name: d.Model})
+	}
+	return s
+}
+
+// run averages the seeds.
+func (f *fleet) run(w way, s virtual.Setting, m virtual.Mix, rate float64) []virtual.Result {
+	var out []virtual.Result
+	for seed := range f.seeds {
+		if f.err != nil {
+			return nil
+		}
+		r, err := w.run(s, m.Load(uint64(seed), rate, f.length), 2*f.length)
+		if err != nil {
+			f.err = fmt.Errorf("%s on %s at %.2f requests/s: %w", w.name, s.Card, rate, err)
+			return nil
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// capacity is the rate at which the card can just serve all: what it serves a second when everything is there at once
+// and nobody is in a hurry.
+func (f *fleet) capacity(s virtual.Setting, m virtual.Mix) float64 {
+	for i := range m.Demands {
+		m.Demands = append([]virtual.Demand{}, m.Demands...)
+		m.Demands[i].SLA = engine.SLA{}
+	}
+	r, err := virtual.Ours(s, m.Load(1, 30, f.length/2), time.Hour)
+	if err != nil {
+		f.err = err
+		return 1
+	}
+	return float64(r.Sum().Served) / r.Length.Seconds()
+}
+
+func (f *fleet) together(card string) {
+	s := setting(card)
+	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200}
+	full := f.capacity(s, m)
+	fmt.Printf("## Six models together: %s (simulated)\n\nCapacity: %.2f requests/s of this mix with nobody in a hurry.\n\n", card, full)
+	ways := []way{{"ours", virtual.Ours}, {"first come, first served", virtual.FirstCome}, {"split by hand", virtual.Split}}
+	f.table(s, m, ways, full)
+}
+
+func (f *fleet) inTurn(card string) {
+	s := setting(card)
+	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200, InTurn: true}
+	full := f.capacity(s, m)
+	fmt.Printf("\n## Models asked for in turn: %s (simulated), parked in the host's memory by turns\n\nCapacity: %.2f requests/s.\n\n", card, full)
+	ways := []way{{"ours", virtual.Ours}, {"first come, first served", virtual.FirstCome}, {"one model at a time", virtual.Swap}}
+	f.table(s, m, ways, full)
+}
+
+// table prints sellable tokens by load and then each model at twice the capacity.
+func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64) {
+	loads := []float64{0.5, 0.75, 1, 1.5, 2, 3, 4}
+	fmt.Print("Sellable tok/s (least to most of the runs), by load:\n\n| way |")
+	for _, l := range loads {
+		fmt.Printf(" %gx |", l)
+	}
+	fmt.Printf(" switches at 2x |\n|---|%s---|\n", strings.Repeat("---|", len(loads)))
+	var twice []virtual.Result
+	for _, w := range ways {
+		fmt.Printf("| %s |", w.name)
+		switches := 0
+		for _, l := range loads {
+			rs := f.run(w, s, m, l*full)
+			if f.err != nil {
+				return
+			}
+			var mean, low, high float64
+			for i, r := range rs {
+				x := float64(r.Sum().SellableTokens) / f.length.Seconds()
+				mean += x / float64(len(rs))
+				if i == 0 || x < low {
+					low = x
+				}
+				high = max(high, x)
+			}
+			fmt.Printf(" %.0f (%.0f-%.0f) |", mean, low, high)
+			if l == 2 {
+				twice = append(twice, rs[0])
+				switches = rs[0].Switches
+			}
+		}
+		fmt.Printf(" %d |\n", switches)
+	}
+	for _, r := range twice {
+		fmt.Printf("\nAt 2x, %s:\n\n| model | offered | refused | served | sellable | sellable tok/s | TTFT p95 | TPOT p95 | device time |\n|---|---|---|---|---|---|---|---|---|\n", r.Way)
+		for _, x := range append(r.Models, r.Sum()) {
+			fmt.Printf("| %s | %d | %d | %d | %d | %.0f | %.0f ms | %.1f ms | %.1f s |\n", x.Model, x.Offered, x.Refused, x.Served, x.Sellable,
+				float64(x.SellableTokens)/f.length.Seconds(), ms(x.TTFT95), ms(x.TPOT95), x.DeviceTime.Seconds())
+		}
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
