@@ -32,7 +32,7 @@ type model struct {
 	// maxPosition is the context that the checkpoint states.
 	maxPosition int
 
-	count counters // the loop's
+	count counters
 }
 
 // vocabulary is what the engine needs of a tokenizer.

@@ -31,6 +31,9 @@ type Options struct {
 	MaxWaiting       int // waiting requests for each model; 0: 256
 	MaxWaitingTotal  int // and in all; 0: 1024
 
+	// Overlap plans a step while the one before it is computed. Nil: where that has been measured to be faster.
+	Overlap *bool
+
 	// HeartbeatLimit is the age of the step loop's last sign of life at which Health says no.
 	HeartbeatLimit time.Duration // 0: 30 s
 	// Progress, when not nil, is told what start-up is doing.
