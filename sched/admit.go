@@ -161,6 +161,9 @@ func (q *Sequence) follows() bool {
 // admit moves waiting sequences to q.running, in order of arrival, while their prompts can each
 // have share tokens of budget, and appends them to s.prompts. used of budget is spoken for.
 func (s *Scheduler) admit(q *queue, used, share, budget int) {
+	if !q.admits() {
+		return
+	}
 	long := 0
 	for _, seq := range s.prompts {
 		if seq.todo() > q.MaxBatchTokens {
