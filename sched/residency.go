@@ -53,3 +53,6 @@ func (s *Scheduler) Residency(name string) Residency { return Resident }
 
 // Wake is when Plan or Switch should be called again although nothing came: the zero time for never.
 func (s *Scheduler) Wake(now time.Time) time.Time { return time.Time{} }
+
+// loadWait is how long from now on until the model's steps can begin: 0 when its weights are there.
+func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration { return 0 }
