@@ -533,7 +533,7 @@ func enough(out []*queue, need int64) ([]*queue, bool) {
 	return out, true
 }
 
-// loadWait predicts how long it takes until q can step: 0 when it can.
+// loadWait predicts how long from now on it takes until q can step: 0 when its weights are there and stay.
 func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 	if q.admits() {
 		return 0

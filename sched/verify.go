@@ -23,7 +23,14 @@ type ModelStats struct {
 	DeviceTime         time.Duration
 	Residency          Residency
 	Loads, Parks       uint64
-	LoadSeconds        float64 // of Loads and of those that failed
+	LoadSeconds        float64       // of Loads and of those that failed
+	Predicted          time.Duration // of it: what the steps were said to take before they ran
+	// StepError is the error of those predictions relative to the time taken, over the last 256 steps:
+	// the median and the mean.
+	StepError, StepErrorMean float64
+	// Late counts sequences whose SLA could not be met any more before they ended; Sellable those that ended well
+	// within theirs (an SLA of zero asks for nothing), and SellableTokens what they sampled.
+	Late, Sellable, SellableTokens uint64
 }
 
 // Stats counts, in the order the models were added.
