@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -45,8 +46,10 @@ type weights struct {
 	loaded   time.Time
 	used     time.Time // when it last had a sequence, as far as arrange has seen
 	// stay is until when it keeps its place while it has work, or until one MinResident sooner while it has none.
-	stay   time.Time
-	owed   uint64 // age of the oldest sequence that waited when it was loaded: it is admitted before the model leaves
+	stay time.Time
+	// owed is the age of the first sequence to come after it had none, or of the oldest that waited when it was
+	// loaded: that one is admitted before the model leaves.
+	owed   uint64
 	asked  uint64 // order in which parked models were asked for; 0: it is not
 	passed int    // times that one asked for later was brought before it
 }
@@ -58,6 +61,8 @@ const (
 	// loads for at most a ninth of it.
 	leastResident = 2 * time.Second
 	loadShare     = 8
+	// theNext is what a model without work owes.
+	theNext = math.MaxUint64
 )
 
 // Switch returns the next change to carry out, or nil. There is one at a time.
@@ -123,7 +128,7 @@ func (s *Scheduler) Switched(sw *Switch, err error, now time.Time) {
 		}
 		return
 	}
-	w.state, w.loadTime, w.loaded, w.used, w.owed = Resident, took, now, now, 0
+	w.state, w.loadTime, w.loaded, w.used, w.owed = Resident, took, now, now, theNext
 	q.stats.Loads++
 	w.stay = stay.Add(s.minResident(q))
 	if len(q.waiting) > 0 {
@@ -296,8 +301,18 @@ func (s *Scheduler) arrange(now time.Time) {
 	first := s.asks
 	for _, q := range s.queues {
 		w := &q.weights
-		if w.state == Resident && (w.used.IsZero() || !s.vacant(q)) {
+		switch {
+		case w.state != Resident:
+		case s.vacant(q):
+			w.owed = theNext
+			if w.used.IsZero() {
+				w.used = now
+			}
+		default:
 			w.used = now
+			if w.owed == theNext && len(q.waiting) > 0 {
+				w.owed = q.waiting[0].age
+			}
 		}
 		switch {
 		case !q.asks():
@@ -383,22 +398,23 @@ func (q *queue) deadline(now time.Time) time.Time {
 	return soonest
 }
 
-// held is the bytes of weights on the device or on their way.
+// held is the bytes of weights on the device, and those of a change at their most: what leaves goes first.
 func (s *Scheduler) held() int64 {
-	var sum int64
+	var sum, out, in int64
 	for _, q := range s.queues {
-		if q.weights.state != Parked {
+		if q.weights.state == Resident {
 			sum += q.WeightBytes
 		}
 	}
-	if s.change != nil {
-		for _, q := range append(s.change.park, s.change.load) {
-			if q != nil && s.queue(q.Name) != q { // removed meanwhile
-				sum += q.WeightBytes
-			}
+	if c := s.change; c != nil { // its models may have been removed
+		for _, q := range c.park {
+			out += q.WeightBytes
+		}
+		if c.load != nil {
+			in = c.load.WeightBytes
 		}
 	}
-	return sum
+	return sum + max(out, in)
 }
 
 // missing is how many bytes have to leave before q can come.
