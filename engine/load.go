@@ -61,6 +61,9 @@ func (e *Engine) load(ctx context.Context) error {
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
 	}
+	for _, m := range e.models {
+		m.prior = e.prior(m)
+	}
 	e.mu.Lock()
 	e.plan = plan
 	e.mu.Unlock()
@@ -122,6 +125,7 @@ func (e *Engine) newScheduler() error {
 			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
 			// admission has bounded the queues already
 			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
+			Prior:      m.prior,
 		})
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
