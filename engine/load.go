@@ -64,6 +64,9 @@ func (e *Engine) load(ctx context.Context) error {
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
 	}
+	for _, m := range e.models {
+		m.prior = e.prior(m)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.plan = plan
@@ -124,6 +127,7 @@ func (e *Engine) newScheduler() error {
 			MaxBatchTokens: e.options.MaxBatchedTokens,
 			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens),
 			MaxSeqs:        m.spec.MaxNumSeqs, MaxWaiting: e.options.MaxWaiting,
+			Prior: m.prior,
 		})
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)

@@ -57,6 +57,9 @@ func (s *sequence) sampling(output []int32, n int) kernels.SampleParams {
 	if n < s.request.MinTokens {
 		p.Banned = s.banned
 	}
+	if sim := s.request.model.simulated; sim != nil {
+		p.Given = sim.token(&p, s.request.IgnoreEOS)
+	}
 	return p
 }
 
