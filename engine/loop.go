@@ -51,9 +51,9 @@ func (e *Engine) loop(ctx context.Context) {
 	defer timer.Stop()
 	for ctx.Err() == nil {
 		e.restart()
-		for e.launch(ctx) {
+		for e.deliver(); e.launch(ctx); e.deliver() { // what is known goes out before a step is computed
 		}
-		e.deliver()
+		e.deliver() // of what Plan ended
 		if len(e.flights) == 0 { // else only a step that ends is a sign of life
 			e.beat()
 		}
@@ -224,14 +224,12 @@ func (e *Engine) deliver() {
 			if s.send {
 				e.out = append(e.out, delivery{s, s.next})
 			}
-		case s.next.Finish != FinishNone: // also when it was cancelled since
-			e.finish(s, s.next)
 		case ev.Reason == sched.Cancelled:
-			e.finish(s, s.end(FinishCancelled, nil))
+			e.finish(s, FinishCancelled, nil)
 		case ev.Reason == sched.Failed:
-			e.finish(s, s.end(FinishError, ev.Err))
-		default: // the scheduler knows of an end that the text does not
-			e.finish(s, s.end(FinishLength, nil))
+			e.finish(s, FinishError, ev.Err)
+		default: // when the text does not know why
+			e.finish(s, FinishLength, nil)
 		}
 		s.next, s.send = Event{}, false
 		e.events[i] = sched.Event{}
@@ -246,8 +244,12 @@ type delivery struct {
 	ev  Event
 }
 
-// finish is the one place that ends a sequence.
-func (e *Engine) finish(s *sequence, ev Event) {
+// finish is the one place that ends a sequence: by its own last token, or else for that reason.
+func (e *Engine) finish(s *sequence, reason FinishReason, err error) {
+	ev := s.next
+	if ev.Finish == FinishNone {
+		ev = s.end(reason, err)
+	}
 	s.request.model.count.finished[ev.Finish].Add(1)
 	e.out = append(e.out, delivery{s, ev})
 }
@@ -318,7 +320,7 @@ func (e *Engine) endAll() []*sequence {
 
 func (e *Engine) fail(all []*sequence, err error) {
 	for _, s := range all {
-		e.finish(s, s.end(FinishError, err))
+		e.finish(s, FinishError, err)
 	}
 	e.flush()
 }
