@@ -305,6 +305,8 @@ func openFake(t *testing.T, change func(*Options), before func() error) *Engine 
 	t.Helper()
 	o := fakeOptions()
 	o.wrap = func(d kernels.Device) kernels.Device { return &fakeDevice{d, before} }
+	overlap := overlapping
+	o.Overlap = &overlap
 	if change != nil {
 		change(&o)
 	}
@@ -384,7 +386,7 @@ func idle(t *testing.T, e *Engine) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d blocks live, %d sequences left: %+v", live, open, e.Stats())
 		}
-		e.inbox.signal()
+		e.signal()
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -25,7 +25,10 @@ func (e *Engine) load(ctx context.Context) error {
 	if e.options.wrap != nil {
 		d = e.options.wrap(d)
 	}
-	e.device = d
+	e.device, e.inFlight = d, 1
+	if e.options.Overlap != nil && *e.options.Overlap {
+		e.inFlight = 2
+	}
 	e.progress("device " + d.Info().Description)
 	if err := e.loadModels(ctx); err != nil {
 		return err
@@ -44,7 +47,7 @@ func (e *Engine) load(ctx context.Context) error {
 			maxPosition: m.maxPosition, maxModelLen: m.spec.MaxModelLen, maxSeqs: m.spec.MaxNumSeqs,
 		}
 	}
-	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens, scratch, e.options.KVMemory)
+	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens*e.inFlight, scratch, e.options.KVMemory)
 	if err != nil {
 		return err
 	}
@@ -61,9 +64,12 @@ func (e *Engine) load(ctx context.Context) error {
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
 	}
+	for _, m := range e.models {
+		m.prior = e.prior(m)
+	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.plan = plan
-	e.mu.Unlock()
 	if err := e.newScheduler(); err != nil {
 		return err
 	}
@@ -104,10 +110,10 @@ func (e *Engine) loadModels(ctx context.Context) error {
 }
 
 // newScheduler makes an empty pool and a scheduler over it: at start-up, and after a panic in the
-// one before.
+// one before. It is called with mu held.
 func (e *Engine) newScheduler() error {
 	pool := kvcache.NewPool(e.plan.Pages)
-	s := sched.New(pool, sched.Limits{})
+	s := sched.New(pool, sched.Limits{MaxWaiting: e.options.MaxWaitingTotal, InFlight: e.inFlight})
 	for _, m := range e.models {
 		p := &e.plan.Models[m.index]
 		c := m.cut.config(m.name(), p.Snapshots, p.SnapshotTokens)
@@ -119,9 +125,9 @@ func (e *Engine) newScheduler() error {
 		err = s.AddModel(sched.Model{
 			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen, Regimes: m.regimes,
 			MaxBatchTokens: e.options.MaxBatchedTokens,
-			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
-			// admission has bounded the queues already
-			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
+			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens),
+			MaxSeqs:        m.spec.MaxNumSeqs, MaxWaiting: e.options.MaxWaiting,
+			Prior: m.prior,
 		})
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)

@@ -63,6 +63,20 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	return nil
 }
 
+// Check says what Submit would of n sequences with a prompt of so many tokens (0 when nobody has counted
+// them: what is ahead of it decides then), without taking them. The zero SLA stands for the model's; key is
+// Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
+func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla SLA, key string) error {
+	q := s.queue(model)
+	if q == nil {
+		return fmt.Errorf("%w %q", ErrUnknownModel, model)
+	}
+	if s.draining {
+		return ErrDraining
+	}
+	return s.room(q, n)
+}
+
 // accepts says whether the sequence could ever run.
 func (q *queue) accepts(seq *Sequence, inFlight int) error {
 	prompt, total := len(seq.Prompt), len(seq.Prompt)+seq.MaxTokens
@@ -161,6 +175,9 @@ func (q *Sequence) follows() bool {
 // admit moves waiting sequences to q.running, in order of arrival, while their prompts can each
 // have share tokens of budget, and appends them to s.prompts. used of budget is spoken for.
 func (s *Scheduler) admit(q *queue, used, share, budget int) {
+	if !q.admits() {
+		return
+	}
 	long := 0
 	for _, seq := range s.prompts {
 		if seq.todo() > q.MaxBatchTokens {

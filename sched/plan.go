@@ -75,6 +75,7 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 	if len(s.inFlight) >= s.limits.InFlight {
 		return nil
 	}
+	s.arrange(now)
 	p := s.newPlan()
 	for _, q := range s.byUrgency(now) {
 		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
@@ -109,7 +110,7 @@ func (s *Scheduler) newPlan() *Plan {
 func (s *Scheduler) byUrgency(time.Time) []*queue {
 	s.order = s.order[:0]
 	for _, q := range s.queues {
-		if len(q.waiting)+len(q.running) > 0 {
+		if q.weights.state == Resident && len(q.waiting)+len(q.running) > 0 {
 			s.order = append(s.order, q)
 		}
 	}

@@ -89,6 +89,11 @@ type Scheduler struct {
 	served   float64 // least service among the queues that had work at the last plan
 	lastStep time.Time
 
+	change *Switch // handed out and not carried out
+	next   *queue  // parked, and room is being made for it
+	asks   uint64  // queue.weights.asked of the one asked for last
+
+	out     []*queue    // scratch of vacate and drain
 	order   []*queue    // scratch of byUrgency
 	prompts []*Sequence // scratch of planQueue
 	evicted bool        // the plan being made has preempted
@@ -103,6 +108,8 @@ type queue struct {
 	served float64 // seconds of device time by weight, with the plans in flight as estimated
 	cost   estimate
 	stats  ModelStats
+
+	weights weights
 }
 
 // New returns a scheduler of no models over the pool.
@@ -136,10 +143,25 @@ func (s *Scheduler) AddModel(m Model) error {
 			return fmt.Errorf("sched: model %s: regimes from %v tokens on", m.Name, m.Regimes)
 		}
 	}
+	held := m.WeightBytes
+	if !m.Parked {
+		held += s.held()
+	}
+	if m.WeightBytes < 0 || m.LoadTime < 0 || s.limits.WeightBytes > 0 && held > s.limits.WeightBytes {
+		return fmt.Errorf("sched: model %s: WeightBytes %d (%d with what is resident) of %d, LoadTime %s",
+			m.Name, m.WeightBytes, held, s.limits.WeightBytes, m.LoadTime)
+	}
+	if m.KeepAlive <= 0 {
+		m.KeepAlive = -1
+	}
 	m.ChunkTokens = min(m.ChunkTokens, m.MaxBatchTokens)
 	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)
 	q := &queue{Model: m, served: s.served}
 	q.stats.Model = m.Name
+	q.weights.loadTime = m.LoadTime
+	if m.Parked {
+		q.weights.state = Parked
+	}
 	s.queues = append(s.queues, q)
 	return nil
 }
