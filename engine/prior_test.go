@@ -73,3 +73,15 @@ func decodeCell(context, streams int) string {
 }
 
 func prefillCell(context int) string { return fmt.Sprintf("prefill of %d", context) }
+
+// BenchmarkStopwatch is what it costs to ask how long a step of the largest model takes.
+func BenchmarkStopwatch(b *testing.B) {
+	w, _ := published(b, "rtx3090")
+	rows := make([]stepRow, 32)
+	for i := range rows {
+		rows[i] = stepRow{4000, 1}
+	}
+	for b.Loop() {
+		w.seconds(rows)
+	}
+}
