@@ -65,6 +65,7 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"attention shared prefix", attentionSharedPrefix},
 		{"attention without store", attentionWithoutStore},
 		{"rotary and store", rotaryStore},
+		{"cache codes", cacheCodes},
 		{"recurrent", recurrent},
 		{"recurrent runs", recurrentRuns},
 		{"recurrent decode", recurrentDecode},
