@@ -482,6 +482,34 @@ func attentionWithoutStore(h *harness) {
 	}
 }
 
+// attentionAfterDrafts stores tokens that are taken back, and then others in their place, as refused drafts are: nothing
+// of them may be left.
+func attentionAfterDrafts(h *harness) {
+	for _, g := range h.geometries() {
+		h.sub(g.String(), func(h *harness) {
+			w := h.world(g, 300)
+			s, draft := w.sequence(50), w.sequence(50)
+			want := w.run(row{s, 50, true})[0]
+			for i := range draft.qkv {
+				for j := range draft.qkv[i] {
+					draft.qkv[i][j] *= 100
+				}
+			}
+			again := &sequence{qkv: s.qkv}
+			for _, n := range []int{5, 1, 17, 9, 18} {
+				from := again.done
+				w.grow(again, from+6)
+				draft.blocks, draft.done = again.blocks, from
+				w.run(row{draft, min(6, 50-from), true})
+				again.blocks = draft.blocks
+				for t, out := range w.run(row{again, n, true})[0] {
+					w.sameBits(fmt.Sprintf("position %d", from+t), out, want[from+t])
+				}
+			}
+		})
+	}
+}
+
 // rotaryStore checks the queries; what is stored shows in attention alone, checked there.
 func rotaryStore(h *harness) {
 	for _, g := range h.geometries() {

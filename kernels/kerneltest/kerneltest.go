@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"attention window", attentionWindow},
 		{"attention shared prefix", attentionSharedPrefix},
 		{"attention without store", attentionWithoutStore},
+		{"attention after drafts", attentionAfterDrafts},
 		{"rotary and store", rotaryStore},
 		{"cache codes", cacheCodes},
 		{"recurrent", recurrent},

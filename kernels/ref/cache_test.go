@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/internal/testdata"
@@ -36,12 +37,14 @@ func TestE4M3IsTorchs(t *testing.T) {
 	}
 	packages := testdata.Cache(t, "py-quant")
 	out := filepath.Join(t.TempDir(), "codes")
+	// Floats of all sizes up to 448, and then multiples of 2^-10, which are halfway between two codes where they are small.
+	const sizes, step, multiples = 0x43e00000/0x1357 + 1, 0x1357, 448<<10 + 1
 	cmd := exec.CommandContext(t.Context(), "python3", "-c", `
 import sys, torch
-bits = torch.arange(0, 0x43e00000, 0x1357, dtype=torch.int32) # up to 448
-v = torch.cat([bits.view(torch.float32), -bits.view(torch.float32)])
-v.to(torch.float8_e4m3fn).view(torch.uint8).numpy().tofile(sys.argv[1])
-`, out)
+sizes, step, multiples = map(int, sys.argv[2:])
+v = torch.cat([(torch.arange(sizes, dtype=torch.int32) * step).view(torch.float32), torch.arange(multiples) / 1024])
+torch.cat([v, -v]).to(torch.float8_e4m3fn).view(torch.uint8).numpy().tofile(sys.argv[1])
+`, out, strconv.Itoa(sizes), strconv.Itoa(step), strconv.Itoa(multiples))
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("torch: %v\n%s", err, text)
@@ -50,12 +53,18 @@ v.to(torch.float8_e4m3fn).view(torch.uint8).numpy().tofile(sys.argv[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	half := len(codes) / 2
-	if half != 0x43e00000/0x1357+1 {
-		t.Fatalf("%d codes", len(codes))
+	const half = sizes + multiples
+	if len(codes) != 2*half {
+		t.Fatalf("%d codes, want %d", len(codes), 2*half)
 	}
 	for i, want := range codes {
-		v := math.Float32frombits(uint32(i%half)*0x1357 | uint32(i/half)<<31)
+		v := float32(i%half-sizes) / 1024
+		if i%half < sizes {
+			v = math.Float32frombits(uint32(i % half * step))
+		}
+		if i >= half {
+			v = -v
+		}
 		if got := toE4M3(v); got != want {
 			t.Fatalf("%v has code %#02x, torch says %#02x", v, got, want)
 		}
