@@ -20,6 +20,20 @@ type Limits struct {
 	// InFlight is how many plans may be uncommitted at a time: 1, or 2 to plan a step while the
 	// one before runs. 0 means 1.
 	InFlight int
+	// MaxStep bounds the predicted time of a step with prompt tokens, down to the smallest chunk, while nothing
+	// that asks for less is there: nobody knows what arrives meanwhile. 0 means 1 s.
+	MaxStep time.Duration
+	// StreamStep is the same while a sequence without a TPOT target is decoding; 0 means 250 ms.
+	StreamStep time.Duration
+	// Lag is how much more device time, by weight, a model may have had than the one with least among
+	// those that have work, before deadlines count no more between them; 0 means 100 ms.
+	Lag time.Duration
+	// WeightBytes is the device memory for the weights of resident models; 0: all models fit and none is
+	// parked but by Park and KeepAlive.
+	WeightBytes int64
+	// MinResident is how long a model that has work stays once it is loaded, whatever waits elsewhere:
+	// what bounds the number of switches; 0 means eight times what the switch took, 2 s at least.
+	MinResident time.Duration
 }
 
 // Model is what the scheduler knows of a model.
@@ -35,6 +49,14 @@ type Model struct {
 	MaxSeqs     int     // running at a time; at most MaxBatchTokens, so that each can have a row
 	MaxWaiting  int     // beyond MaxSeqs; more are refused
 	Weight      float64 // share of the device's time; 0 means 1
+	SLA         SLA     // of sequences that ask for none; zero: best effort
+	// Prior is what the device says of steps' times before any was seen; nil: nothing.
+	Prior []Observation
+	// WeightBytes is what the weights take on the device, and LoadTime how long they take to come there.
+	WeightBytes int64
+	LoadTime    time.Duration
+	KeepAlive   time.Duration // idle time after which the model is parked; 0 or less: never
+	Parked      bool          // its weights are not on the device now
 	// Regimes are context lengths, ascending: a sequence of more than Regimes[i] tokens is computed
 	// under regime i+1, all of it.
 	Regimes []int
@@ -334,6 +356,9 @@ type OverCapacity struct {
 	Model      string
 	Waiting    int           // sequences of the model that are accepted and not running
 	RetryAfter time.Duration // when a place is predicted to come free, a second at least
+	// Predicted is when its first token would have come and Target when it was wanted, both counted from the
+	// arrival; 0 when the queue was full.
+	Predicted, Target time.Duration
 }
 
 func (e *OverCapacity) Error() string {
