@@ -294,7 +294,15 @@ func (s *Scheduler) overtake(seq *Sequence) {
 		if b == nil || b.age > seq.age {
 			continue
 		}
-		if b.overtaken++; b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
+		b.overtaken++
+	}
+	s.holdOldest()
+}
+
+// holdOldest holds memory for the oldest of those who were passed often enough.
+func (s *Scheduler) holdOldest() {
+	for _, q := range s.queues {
+		if b := q.blocked; b != nil && b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
 			s.hold = b
 		}
 	}

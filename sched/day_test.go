@@ -19,7 +19,7 @@ const (
 	cardOps     = 70e12
 	cardWeights = 16e9
 	cardPage    = 8 << 20
-	cardPages   = 6 << 30 / cardPage
+	cardPages   = 3 << 30 / cardPage
 	cardLoad    = 25e9
 	launchTime  = 500 * time.Microsecond
 )

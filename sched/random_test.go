@@ -26,11 +26,12 @@ type world struct {
 	steps   int
 	refused int
 	weights worldWeights
+	passed  map[string]passed // by model
 }
 
 func drawWorld(t *rapid.T) *world {
 	pages := uniform(t, "pages", 3, 14)
-	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
+	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}, passed: map[string]passed{}}
 	w.weights.since, w.weights.byHand = map[string]time.Time{}, map[string]bool{}
 	w.s = New(w.pool, Limits{
 		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
@@ -175,7 +176,9 @@ func (w *world) plan(t *rapid.T) *Plan {
 			}
 		}
 	}
+	fair := w.watch(t)
 	p := w.s.Plan(w.now)
+	fair()
 	if oldest != nil && !oldest.Running() { // an even older one may have been admitted, and need the room
 		if o := w.oldest(); oldest.Done() || o == nil || o.age > oldest.age {
 			t.Fatalf("the oldest running sequence, %d of %s, was preempted", oldest.age, oldest.Model)

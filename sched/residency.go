@@ -82,7 +82,7 @@ func (s *Scheduler) Switch(now time.Time) *Switch {
 	}
 	if s.next != nil {
 		if out, ok := s.vacate(s.next, now); ok {
-			return s.begin(out, s.next, now)
+			return s.begin(slices.Clone(out), s.next, now)
 		}
 	}
 	var in *queue
@@ -95,7 +95,7 @@ func (s *Scheduler) Switch(now time.Time) *Switch {
 		return nil
 	}
 	out, _ = s.vacate(in, now)
-	return s.begin(out, in, now)
+	return s.begin(slices.Clone(out), in, now)
 }
 
 // Switched says that a Switch was carried out. With an err, Park is parked and Load is not loaded: what
@@ -292,6 +292,7 @@ func (s *Scheduler) release(q *queue) {
 	q.blocked = nil
 	if s.hold != nil && s.hold.queue == q {
 		s.hold = nil
+		s.holdOldest()
 	}
 }
 
@@ -462,7 +463,7 @@ func (s *Scheduler) mayGo(q *queue, now time.Time) (atOnce, drained bool) {
 	return false, !now.Before(w.stay) && !owes
 }
 
-// vacate returns what can be parked at once to make room for q, and whether that is enough.
+// vacate returns what can be parked at once to make room for q, in s.out, and whether that is enough.
 func (s *Scheduler) vacate(q *queue, now time.Time) ([]*queue, bool) {
 	out := s.out[:0]
 	for _, o := range s.queues {
@@ -472,8 +473,7 @@ func (s *Scheduler) vacate(q *queue, now time.Time) ([]*queue, bool) {
 	}
 	s.out = out
 	slices.SortStableFunc(out, leavingOrder)
-	out, ok := enough(out, s.missing(q))
-	return slices.Clone(out), ok
+	return enough(out, s.missing(q))
 }
 
 // drain lets models that have work leave when there is no other room for q, and no fewer than it takes. Who

@@ -330,6 +330,7 @@ func (s *Scheduler) unblock(seq *Sequence) {
 	}
 	if s.hold == seq {
 		s.hold = nil
+		s.holdOldest()
 	}
 }
 
