@@ -71,13 +71,13 @@ type day struct {
 	counts map[string]*dayCounts
 	alive  map[*Sequence]bool
 	total  time.Duration // of steps
-	waits  time.Duration // the longest time to a first token
 }
 
 type dayCounts struct {
 	submitted, refused, steps, sampled, loads uint64
 	ended                                     [Failed + 1]uint64
 	device                                    time.Duration
+	wait                                      time.Duration // the longest for a first token
 }
 
 var errDay = errors.New("something broke")
@@ -138,7 +138,7 @@ func newDay(t *testing.T, rate float64) *day {
 		n := d.counts[e.Seq.Model]
 		n.sampled += uint64(len(e.Tokens))
 		if len(e.Tokens) > 0 && e.Index == 0 {
-			d.waits = max(d.waits, d.now.Sub(e.Seq.Arrival()))
+			n.wait = max(n.wait, d.now.Sub(e.Seq.Arrival()))
 		}
 		if e.Reason == None {
 			return
@@ -333,12 +333,10 @@ func TestDay(t *testing.T) {
 		if n.ended[Length] == 0 || n.loads == 0 && quarters > 4 {
 			t.Errorf("%s: %d sequences ended well, %d loads", st.Model, n.ended[Length], n.loads)
 		}
-		t.Logf("%-14s %6d accepted, %6d refused, %5d failed, %6d cancelled, %8d steps, %5d loads, %5d preemptions, %s of the device",
-			st.Model, st.Submitted, st.Refused, st.Finished[Failed], st.Finished[Cancelled], st.Steps, st.Loads, st.Preemptions, st.DeviceTime.Round(time.Second))
+		row(t, st.Model, st.DeviceTime, "%d accepted, %d refused, %d failed, %d cancelled, %d steps, %d tokens, %d preemptions, %d loads in %.0f s, longest wait for a first token %s",
+			st.Submitted, st.Refused, st.Finished[Failed], st.Finished[Cancelled], st.Steps, st.SampledTokens, st.Preemptions, st.Loads, st.LoadSeconds, n.wait.Round(time.Millisecond))
 	}
-	virtual := d.now.Sub(start)
-	t.Logf("%s of virtual time, %d accepted, %d refused, %d steps, %d tokens, %d switches, device busy for %s; longest wait for a first token %s",
-		virtual, sum.submitted, sum.refused, sum.steps, sum.sampled, d.switches, d.total.Round(time.Second), d.waits.Round(time.Millisecond))
-	real := time.Since(begun)
-	t.Logf("in %s: %.0f virtual seconds a second; heap %d KiB, %d KiB after a quarter of the time", real.Round(time.Millisecond), virtual.Seconds()/real.Seconds(), heap>>10, least>>10)
+	virtual, took := d.now.Sub(start), time.Since(begun)
+	row(t, "a fleet in virtual time", took, "%s, %.0f s a second; %d accepted, %d refused, %d steps, %d tokens, %d switches, device busy for %s; heap %d KiB, %d KiB after a quarter of it",
+		virtual, virtual.Seconds()/took.Seconds(), sum.submitted, sum.refused, sum.steps, sum.sampled, d.switches, d.total.Round(time.Second), heap>>10, least>>10)
 }

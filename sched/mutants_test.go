@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // mutant is a bug: old of a file, which is there once, read as new.
@@ -153,13 +154,14 @@ func TestMutants(t *testing.T) {
 			continue
 		}
 		t.Run(m.name, func(t *testing.T) {
+			begun := time.Now()
 			out, err := run(m.name, 20000)
 			_, found, ok := strings.Cut(out, "[rapid] ")
 			if err == nil || !ok {
 				t.Fatalf("not found: %v\n%.2000s", err, out)
 			}
 			found, _, _ = strings.Cut(found, "\n")
-			t.Logf("%.160s", found)
+			row(t, "planted: "+m.name, time.Since(begun), "%.120s", found)
 		})
 	}
 }

@@ -56,6 +56,7 @@ func (w *world) siege(t *rapid.T) {
 	if len(w.alive) == 0 || uniform(t, "really", 0, 3) != 1 {
 		t.Skip()
 	}
+	seen.sieges++
 	oldest := w.alive[0]
 	bound := w.steps + w.bound()
 	for i := 0; oldest.final == nil; i++ {

@@ -279,6 +279,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 
 func (w *world) events(t *rapid.T) {
 	for _, e := range w.s.Events() {
+		seen.events++
 		tr := w.truths[e.Seq]
 		if err := tr.take(e); err != nil {
 			t.Fatal(err)
@@ -439,22 +440,48 @@ func (w *world) drain(t *rapid.T) {
 	}
 }
 
-// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans
-// and resets over small pools. After each action everything is recounted; every step finds in
-// memory what it should; every sequence gets the tokens it would get alone and one final event.
+// seen is what all timelines together have come to.
+var seen struct{ timelines, steps, events, finals, refused, preemptions, loads, parks, sieges uint64 }
+
+func (w *world) count() {
+	seen.timelines++
+	seen.steps += uint64(w.steps)
+	seen.refused += uint64(w.refused)
+	for _, st := range w.s.Stats() {
+		for _, n := range st.Finished {
+			seen.finals += n
+		}
+		seen.preemptions += st.Preemptions
+		seen.loads += st.Loads
+		seen.parks += st.Parks
+	}
+}
+
+// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans, resets, and weights that
+// come and go and fail to, over small pools. After each action everything is recounted; every step finds in memory what
+// it should; every sequence gets the tokens it would get alone and one final event; nobody waits for ever.
 func TestRandom(t *testing.T) {
+	begun := time.Now()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		t.Repeat(w.actions())
 		w.drain(t)
+		w.count()
 	})
+	row(t, "random timelines", time.Since(begun), "%d timelines, %d steps, %d events, %d sequences ended, %d refused, %d preemptions, %d loads, %d parks, %d sieges",
+		seen.timelines, seen.steps, seen.events, seen.finals, seen.refused, seen.preemptions, seen.loads, seen.parks, seen.sieges)
+}
+
+// row logs a row of the table that scripts/sched-soak.sh makes.
+func row(t *testing.T, what string, took time.Duration, format string, args ...any) {
+	t.Logf("row| %s | %s | %s |", what, took.Round(time.Second/10), fmt.Sprintf(format, args...))
 }
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
 	checks := "300"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
-		checks = "50000"
+		checks = "100000"
 	}
 	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "120"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err)
