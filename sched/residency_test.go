@@ -535,3 +535,24 @@ func TestEnough(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifyFindsWeights shows that Verify recounts where weights are.
+func TestVerifyFindsWeights(t *testing.T) {
+	for want, tamper := range map[string]func(s *Scheduler){
+		"bytes of weights":  func(s *Scheduler) { s.queue("b").weights.state = Resident },
+		"is parked with 1":  func(s *Scheduler) { s.queue("a").weights.state = Parked },
+		"is being moved":    func(s *Scheduler) { s.queue("b").weights.state = Loading },
+		"leaves for nobody": func(s *Scheduler) { s.queue("a").weights.leaving = true },
+		"but admits nobody": func(s *Scheduler) { s.queue("a").weights.unload, s.queue("a").blocked = true, &Sequence{} },
+	} {
+		m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 10})
+		m.model("a", 10, nil)
+		m.model("b", 10, parked)
+		m.submit("a", 4, 10)
+		m.run(20 * time.Millisecond)
+		tamper(m.s)
+		if err := m.s.verifyResidency(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
