@@ -39,7 +39,7 @@ type Switch struct {
 // they do not all fit, is told in doc.go.
 type weights struct {
 	state    Residency
-	leaving  bool          // it admits nobody, so that it can make room for Scheduler.next
+	leaving  bool          // it admits nobody, so that it can make room for Scheduler.incoming
 	unload   bool          // the same, because Park asked for it
 	wanted   bool          // Load asked for it
 	loadTime time.Duration // of the last load, or as declared
@@ -80,14 +80,14 @@ func (s *Scheduler) Switch(now time.Time) *Switch {
 	if len(out) > 0 {
 		return s.begin(out, nil, now)
 	}
-	if s.next != nil {
-		if out, ok := s.vacate(s.next, now); ok {
-			return s.begin(slices.Clone(out), s.next, now)
+	if s.incoming != nil {
+		if out, ok := s.vacate(s.incoming, now); ok {
+			return s.begin(slices.Clone(out), s.incoming, now)
 		}
 	}
 	var in *queue
 	for _, q := range s.queues {
-		if q != s.next && q.asks() && (in == nil || q.before(in)) && s.affords(q, now) {
+		if q != s.incoming && q.asks() && (in == nil || q.before(in)) && s.affords(q, now) {
 			in = q
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Scheduler) Park(name string, err error, now time.Time) error {
 	w.wanted = false
 	if w.state == Resident || w.state == Loading {
 		w.unload = true
-		s.release(q)
+		s.unhold(q)
 	}
 	s.arrange(now)
 	return nil
@@ -261,14 +261,14 @@ func (s *Scheduler) begin(out []*queue, in *queue, now time.Time) *Switch {
 	sw := &Switch{park: out, load: in, begun: now}
 	for _, q := range out {
 		q.weights.state, q.weights.unload = Parking, false
-		s.release(q)
+		s.unhold(q)
 		sw.Park = append(sw.Park, q.Name)
 	}
 	if in != nil {
 		sw.Load = in.Name
 		in.weights.state = Loading
-		if s.next == in {
-			s.setNext(nil)
+		if s.incoming == in {
+			s.bringNext(nil)
 		}
 	}
 	for _, q := range out {
@@ -278,17 +278,17 @@ func (s *Scheduler) begin(out []*queue, in *queue, now time.Time) *Switch {
 	return sw
 }
 
-// setNext changes which model room is being made for; those that were to leave for another one stay.
-func (s *Scheduler) setNext(q *queue) {
-	s.next = q
+// bringNext changes which model room is being made for; those that were to leave for another one stay.
+func (s *Scheduler) bringNext(q *queue) {
+	s.incoming = q
 	for _, o := range s.queues {
 		o.weights.leaving = false
 	}
 }
 
-// release forgets that memory refused a sequence of q, which admits nobody now: others need not wait
+// unhold forgets that memory refused a sequence of q, which admits nobody now: others need not wait
 // for it. It keeps count of who has overtaken it.
-func (s *Scheduler) release(q *queue) {
+func (s *Scheduler) unhold(q *queue) {
 	q.blocked = nil
 	if s.hold != nil && s.hold.queue == q {
 		s.hold = nil
@@ -323,21 +323,21 @@ func (s *Scheduler) arrange(now time.Time) {
 			w.asked = s.asks
 		}
 	}
-	if s.next != nil && len(s.next.waiting) == 0 {
-		s.setNext(nil)
+	if s.incoming != nil && len(s.incoming.waiting) == 0 {
+		s.bringNext(nil)
 	}
 	if s.change != nil {
 		return
 	}
-	if s.next == nil {
+	if s.incoming == nil {
 		s.choose(now)
 	}
-	if s.next != nil {
-		s.drain(s.next, now)
+	if s.incoming != nil {
+		s.drain(s.incoming, now)
 	}
 }
 
-// choose sets next: of the parked models that sequences wait for, one that was passed too often, else the
+// choose sets incoming: of the parked models that sequences wait for, one that was passed too often, else the
 // one with the nearest deadline that can still be met, else the one asked for first.
 func (s *Scheduler) choose(now time.Time) {
 	var best *queue
@@ -357,7 +357,7 @@ func (s *Scheduler) choose(now time.Time) {
 				q.weights.passed++
 			}
 		}
-		s.setNext(best)
+		s.bringNext(best)
 	}
 }
 
@@ -427,16 +427,16 @@ func (s *Scheduler) missing(q *queue) int64 {
 }
 
 // affords says whether q, which is asked for, can come now without taking room from a model that has work
-// or that next waits for.
+// or that incoming waits for.
 func (s *Scheduler) affords(q *queue, now time.Time) bool {
-	if s.next == nil {
+	if s.incoming == nil {
 		_, ok := s.vacate(q, now)
 		return ok
 	}
 	if s.missing(q) > 0 {
 		return false
 	}
-	sum := q.WeightBytes + s.next.WeightBytes
+	sum := q.WeightBytes + s.incoming.WeightBytes
 	for _, o := range s.queues {
 		if o.weights.state != Parked && !o.weights.leaving {
 			sum += o.WeightBytes
@@ -505,7 +505,7 @@ func (s *Scheduler) drain(q *queue, now time.Time) {
 	for _, o := range out {
 		if !s.vacant(o) && !o.weights.leaving {
 			o.weights.leaving = true
-			s.release(o)
+			s.unhold(o)
 		}
 	}
 }
@@ -562,7 +562,7 @@ func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 		}
 	}
 	for _, o := range s.queues {
-		if o == q || !o.asks() || len(o.waiting) == 0 || o != s.next && q.asks() && q.before(o) {
+		if o == q || !o.asks() || len(o.waiting) == 0 || o != s.incoming && q.asks() && q.before(o) {
 			continue
 		}
 		wait += o.weights.loadTime

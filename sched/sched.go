@@ -89,9 +89,9 @@ type Scheduler struct {
 	served   float64 // least service among the queues that had work at the last plan
 	lastStep time.Time
 
-	change *Switch // handed out and not carried out
-	next   *queue  // parked, and room is being made for it
-	asks   uint64  // queue.weights.asked of the one asked for last
+	change   *Switch // handed out and not carried out
+	incoming *queue  // parked, and room is being made for it
+	asks     uint64  // queue.weights.asked of the one asked for last
 
 	out     []*queue    // scratch of vacate and drain
 	order   []*queue    // scratch of byUrgency

@@ -125,7 +125,7 @@ func (s *Scheduler) verifyResidency() error {
 			return fmt.Errorf("sched: %s is %s with %d running and %d plans in flight", q.Name, w.state, len(q.running), len(s.inFlight))
 		case moves != (w.state == Loading || w.state == Parking):
 			return fmt.Errorf("sched: %s is %s; it is being moved: %t", q.Name, w.state, moves)
-		case w.leaving && (s.next == nil || w.state != Resident):
+		case w.leaving && (s.incoming == nil || w.state != Resident):
 			return fmt.Errorf("sched: %s leaves for nobody, %s", q.Name, w.state)
 		case !q.admits() && (q.blocked != nil || s.hold != nil && s.hold.queue == q):
 			return fmt.Errorf("sched: %s is waited for by others, but admits nobody", q.Name)
