@@ -473,7 +473,7 @@ func (s *Scheduler) vacate(q *queue, now time.Time) ([]*queue, bool) {
 	}
 	s.out = out
 	slices.SortStableFunc(out, leavingOrder)
-	return enough(out, s.missing(q))
+	return leastOf(out, s.missing(q))
 }
 
 // drain lets models that have work leave when there is no other room for q, and no fewer than it takes. Who
@@ -498,7 +498,7 @@ func (s *Scheduler) drain(q *queue, now time.Time) {
 		}
 		return leavingOrder(a, b)
 	})
-	out, ok := enough(out, s.missing(q))
+	out, ok := leastOf(out, s.missing(q))
 	if !ok {
 		return
 	}
@@ -529,9 +529,9 @@ func leavingOrder(a, b *queue) int {
 	return a.weights.loaded.Compare(b.weights.loaded)
 }
 
-// enough returns the first of out that have so many bytes together, without those that the last ones make
+// leastOf returns the first of out that have so many bytes together, without those that the last ones make
 // superfluous unless they are leaving, and whether there are so many.
-func enough(out []*queue, need int64) ([]*queue, bool) {
+func leastOf(out []*queue, need int64) ([]*queue, bool) {
 	n := 0
 	for ; need > 0 && n < len(out); n++ {
 		need -= out[n].WeightBytes

@@ -508,8 +508,8 @@ func TestPrefixOutlivesParking(t *testing.T) {
 	}
 }
 
-// TestEnough takes no more than it needs.
-func TestEnough(t *testing.T) {
+// TestLeastOf takes no more than it needs.
+func TestLeastOf(t *testing.T) {
 	for _, c := range []struct {
 		bytes []int64
 		need  int64
@@ -525,7 +525,7 @@ func TestEnough(t *testing.T) {
 		for _, b := range c.bytes {
 			out = append(out, &queue{Model: Model{WeightBytes: b}})
 		}
-		out, ok := enough(out, c.need)
+		out, ok := leastOf(out, c.need)
 		var got []int64
 		for _, q := range out {
 			got = append(got, q.WeightBytes)
