@@ -158,6 +158,9 @@ func (f *family) wake() {
 // admit moves waiting sequences to q.running, in their order, while their prompts can each have share tokens of
 // budget, and appends them to s.prompts. used of budget is spoken for.
 func (s *Scheduler) admit(q *queue, used, share, budget int) {
+	if !q.admits() {
+		return
+	}
 	long := 0
 	urgent := never // when a step has to begin for the most urgent of s.prompts
 	for _, seq := range s.prompts {
@@ -289,7 +292,15 @@ func (s *Scheduler) overtake(seq *Sequence) {
 		if b == nil || b.age > seq.age {
 			continue
 		}
-		if b.overtaken++; b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
+		b.overtaken++
+	}
+	s.holdOldest()
+}
+
+// holdOldest holds memory for the oldest of those who were passed often enough.
+func (s *Scheduler) holdOldest() {
+	for _, q := range s.queues {
+		if b := q.blocked; b != nil && b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
 			s.hold = b
 		}
 	}

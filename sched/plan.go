@@ -78,6 +78,7 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 	if len(s.inFlight) >= s.limits.InFlight {
 		return nil
 	}
+	s.arrange(now)
 	p, at := s.newPlan(), s.at(now)
 	s.byUrgency(at)
 	for i, q := range s.order {
@@ -129,7 +130,7 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	s.order = s.order[:0]
 	most, weights, lag := math.Inf(-1), 0.0, s.limits.Lag.Seconds()
 	for _, q := range s.queues {
-		if len(q.waiting)+len(q.running) == 0 {
+		if q.weights.state != Resident || len(q.waiting)+len(q.running) == 0 {
 			q.hungry = false
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -24,15 +25,20 @@ type world struct {
 	flying  []*launch
 	steps   int
 	refused int
+	weights worldWeights
+	passed  map[string]passed // by model
 }
 
 func drawWorld(t *rapid.T) *world {
 	pages := uniform(t, "pages", 3, 14)
-	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
+	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}, passed: map[string]passed{}}
+	w.weights.since, w.weights.byHand = map[string]time.Time{}, map[string]bool{}
 	w.s = New(w.pool, Limits{
 		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
 		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
 		InFlight:     uniform(t, "in flight", 0, 3),
+		WeightBytes:  rapid.SampledFrom([]int64{0, 10, 10}).Draw(t, "weight bytes"),
+		MinResident:  rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, 0}).Draw(t, "min resident"),
 	})
 	for i := range uniform(t, "models", 1, 3) {
 		w.addModel(t, fmt.Sprint("m", i))
@@ -64,7 +70,7 @@ func (w *world) addModel(t *rapid.T, name string) {
 	}
 	w.dev.caches[name] = c
 	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
-	err = w.s.AddModel(Model{
+	d := Model{
 		Name: name, Cache: c, MaxTokens: uniform(t, "context", 20, 400),
 		MaxBatchTokens: batch,
 		MaxSeqs:        rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
@@ -73,9 +79,13 @@ func (w *world) addModel(t *rapid.T, name string) {
 		SLA:            drawSLA(t),
 		Prior:          drawPrior(t),
 		Regimes:        rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	drawWeights(t, &d)
+	if err := w.s.AddModel(d); err != nil {
+		d.Parked = true
+		if err := w.s.AddModel(d); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -103,7 +113,7 @@ func drawPrompt(t *rapid.T) []int32 {
 }
 
 func (w *world) submit(t *rapid.T) {
-	q := rapid.SampledFrom(w.s.queues).Draw(t, "model")
+	q := w.drawModel(t)
 	prompt := drawPrompt(t)
 	id := kvcache.Identity{Salt: rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt")}
 	var seqs []*Sequence
@@ -168,15 +178,17 @@ func (w *world) plan(t *rapid.T) *Plan {
 			}
 		}
 	}
+	fair := w.watch(t)
 	p := w.s.Plan(w.now)
+	fair()
 	if oldest != nil && !oldest.Running() { // an even older one may have been admitted, and need the room
 		if o := w.oldest(); oldest.Done() || o == nil || o.age > oldest.age {
 			t.Fatalf("the oldest running sequence, %d of %s, was preempted", oldest.age, oldest.Model)
 		}
 	}
 	if p == nil {
-		if len(w.s.inFlight) == 0 && !w.s.Idle() {
-			t.Fatalf("nothing to run, with sequences alive: %+v", w.s.Stats())
+		if len(w.s.inFlight) == 0 {
+			w.mustMove(t)
 		}
 		return nil
 	}
@@ -184,6 +196,9 @@ func (w *world) plan(t *rapid.T) *Plan {
 	seen := map[*Sequence]bool{}
 	for i := range p.Rows {
 		r := &p.Rows[i]
+		if w.s.Residency(p.Model) != Resident {
+			t.Fatalf("a step of %s, which is %s", p.Model, w.s.Residency(p.Model))
+		}
 		if r.Seq.Model != p.Model || seen[r.Seq] || r.N < 1 || p.Void(i) || !r.Seq.Running() {
 			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
 		}
@@ -239,7 +254,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 	w.run(t, 0)
 	l := w.flying[0]
 	w.flying = w.flying[1:]
-	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * time.Millisecond)
+	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * leastStep / 2)
 	if spoil != nil {
 		spoil(l)
 	}
@@ -263,6 +278,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 
 func (w *world) events(t *rapid.T) {
 	for _, e := range w.s.Events() {
+		seen.events++
 		tr := w.truths[e.Seq]
 		if err := tr.take(e); err != nil {
 			t.Fatal(err)
@@ -322,16 +338,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		})
 	}
-	return map[string]func(*rapid.T){
+	all := map[string]func(*rapid.T){
 		"submit": w.submit, "submit too": w.submit, "submit again": w.submit,
 		"plan": plan, "plan too": plan, "plan again": plan,
 		"commit": commit, "commit too": commit, "commit again": commit,
 		"steps": func(t *rapid.T) {
 			for range uniform(t, "steps", 1, 20) {
-				w.plan(t)
-				if len(w.flying) > 0 {
-					w.commit(t, nil)
-				}
+				w.step(t)
 			}
 		},
 		"run": func(t *rapid.T) {
@@ -360,7 +373,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"fail a model": func(t *rapid.T) {
 			rarely(t, 100)
-			w.s.FailModel(rapid.SampledFrom(w.s.queues).Draw(t, "model").Name, errStep)
+			w.s.FailModel(w.drawModel(t).Name, errStep)
 			w.events(t)
 		},
 		"reset": func(t *rapid.T) {
@@ -383,21 +396,32 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 	}
+	maps.Copy(all, w.moves())
+	return all
+}
+
+// step is a step, with weights that move beside it, or a wait until there can be one.
+func (w *world) step(t *rapid.T) {
+	w.plan(t)
+	w.begin(t)
+	if len(w.flying) > 0 {
+		w.commit(t, nil)
+		if w.weights.change != nil && w.steps%3 == 0 {
+			w.end(t, nil)
+		}
+	} else if w.weights.change != nil {
+		w.end(t, nil)
+	} else if at := w.s.Wake(w.now); !w.s.Idle() && !at.IsZero() {
+		w.now = at
+	}
 }
 
 // drain runs until nobody is left, and checks that this takes no longer than it should.
 func (w *world) drain(t *rapid.T) {
 	w.s.Drain()
-	tokens := 0
-	for _, tr := range w.alive {
-		tokens += len(tr.tokens)
-	}
-	bound := w.steps + 10*(10+tokens)*len(w.s.queues)
+	bound := w.steps + w.bound()
 	for !w.s.Idle() {
-		w.plan(t)
-		if len(w.flying) > 0 {
-			w.commit(t, nil)
-		}
+		w.step(t)
 		if err := w.s.Verify(); err != nil {
 			t.Fatal(err)
 		}
@@ -415,22 +439,48 @@ func (w *world) drain(t *rapid.T) {
 	}
 }
 
-// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans
-// and resets over small pools. After each action everything is recounted; every step finds in
-// memory what it should; every sequence gets the tokens it would get alone and one final event.
+// seen is what all timelines together have come to.
+var seen struct{ timelines, steps, events, finals, refused, preemptions, loads, parks, sieges uint64 }
+
+func (w *world) count() {
+	seen.timelines++
+	seen.steps += uint64(w.steps)
+	seen.refused += uint64(w.refused)
+	for _, st := range w.s.Stats() {
+		for _, n := range st.Finished {
+			seen.finals += n
+		}
+		seen.preemptions += st.Preemptions
+		seen.loads += st.Loads
+		seen.parks += st.Parks
+	}
+}
+
+// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans, resets, and weights that
+// come and go and fail to, over small pools. After each action everything is recounted; every step finds in memory what
+// it should; every sequence gets the tokens it would get alone and one final event; nobody waits for ever.
 func TestRandom(t *testing.T) {
+	begun := time.Now()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		t.Repeat(w.actions())
 		w.drain(t)
+		w.count()
 	})
+	row(t, "random timelines", time.Since(begun), "%d timelines, %d steps, %d events, %d sequences ended, %d refused, %d preemptions, %d loads, %d parks, %d sieges",
+		seen.timelines, seen.steps, seen.events, seen.finals, seen.refused, seen.preemptions, seen.loads, seen.parks, seen.sieges)
+}
+
+// row logs a row of the table that scripts/sched-soak.sh makes.
+func row(t *testing.T, what string, took time.Duration, format string, args ...any) {
+	t.Logf("row| %s | %s | %s |", what, took.Round(time.Second/10), fmt.Sprintf(format, args...))
 }
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
 	checks := "300"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
-		checks = "50000"
+		checks = "100000"
 	}
 	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "120"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err)

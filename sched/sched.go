@@ -92,6 +92,11 @@ type Scheduler struct {
 	served   float64 // least service among the queues that had work at the last plan
 	lastStep time.Time
 
+	change   *Switch // handed out and not carried out
+	incoming *queue  // parked, and room is being made for it
+	asks     uint64  // queue.weights.asked of the one asked for last
+
+	out     []*queue    // scratch of vacate and drain
 	order   []*queue    // scratch of byUrgency
 	prompts []*Sequence // scratch of planQueue, and urgent of shareOut
 	urgent  []*Sequence
@@ -127,6 +132,8 @@ type queue struct {
 	cost   estimate
 	model  *predictor
 	stats  ModelStats
+
+	weights weights
 }
 
 // New returns a scheduler of no models over the pool.
@@ -165,6 +172,17 @@ func (s *Scheduler) AddModel(m Model) error {
 			return fmt.Errorf("sched: model %s: regimes from %v tokens on", m.Name, m.Regimes)
 		}
 	}
+	held := m.WeightBytes
+	if !m.Parked {
+		held += s.held()
+	}
+	if m.WeightBytes < 0 || m.LoadTime < 0 || s.limits.WeightBytes > 0 && held > s.limits.WeightBytes {
+		return fmt.Errorf("sched: model %s: WeightBytes %d (%d with what is resident) of %d, LoadTime %s",
+			m.Name, m.WeightBytes, held, s.limits.WeightBytes, m.LoadTime)
+	}
+	if m.KeepAlive <= 0 {
+		m.KeepAlive = -1
+	}
 	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)
 	q := &queue{Model: m, served: s.served, dirty: true}
 	q.model = newPredictor(m.Prior)
@@ -174,6 +192,10 @@ func (s *Scheduler) AddModel(m Model) error {
 		}
 	}
 	q.stats.Model = m.Name
+	q.weights.loadTime = m.LoadTime
+	if m.Parked {
+		q.weights.state = Parked
+	}
 	s.queues = append(s.queues, q)
 	return nil
 }
@@ -366,6 +388,7 @@ func (s *Scheduler) unblock(seq *Sequence) {
 	}
 	if s.hold == seq {
 		s.hold = nil
+		s.holdOldest()
 	}
 }
 

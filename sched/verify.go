@@ -2,12 +2,13 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/openinfer-go/openinfer/kvcache"
 )
 
-// ModelStats counts one model's sequences and tokens; all but Waiting and Running only grow.
+// ModelStats counts one model's sequences and tokens; all but Waiting, Running and Residency only grow.
 type ModelStats struct {
 	Model              string
 	Waiting, Running   int
@@ -20,6 +21,9 @@ type ModelStats struct {
 	PrefixQueried      uint64 // tokens looked up in the prefix cache at admission
 	PrefixHit          uint64 // and found
 	DeviceTime         time.Duration
+	Residency          Residency
+	Loads, Parks       uint64
+	LoadSeconds        float64       // of Loads and of those that failed
 	Predicted          time.Duration // of it: what the steps were said to take before they ran
 	// StepError is the error of those predictions relative to the time taken, over the last 256 steps:
 	// the median and the mean.
@@ -36,6 +40,7 @@ func (s *Scheduler) Stats() []ModelStats {
 		out[i] = q.stats
 		out[i].Waiting, out[i].Running = len(q.waiting), len(q.running)
 		out[i].StepError, out[i].StepErrorMean = q.model.errors()
+		out[i].Residency = q.weights.state
 	}
 	return out
 }
@@ -102,6 +107,9 @@ func (s *Scheduler) Verify() error {
 		return fmt.Errorf("sched: %d streaming, counted %d; %d plain, counted %d; %d promises, counted %d; hold is waiting: %t",
 			s.streaming, streaming, s.plain, plain, len(s.promises), promised, holdSeen)
 	}
+	if err := s.verifyResidency(); err != nil {
+		return err
+	}
 	if len(s.inFlight) > s.limits.InFlight {
 		return fmt.Errorf("sched: %d plans in flight of at most %d", len(s.inFlight), s.limits.InFlight)
 	}
@@ -163,6 +171,28 @@ func (q *queue) verifyOrder() error {
 	}
 	if ordered != 0 || streams != 0 {
 		return fmt.Errorf("sched: %s: %d too many in the order, %d too few streams", q.Name, -ordered, streams)
+	}
+	return nil
+}
+
+// verifyResidency recounts the weights on the device.
+func (s *Scheduler) verifyResidency() error {
+	if sum := s.held(); s.limits.WeightBytes > 0 && sum > s.limits.WeightBytes {
+		return fmt.Errorf("sched: %d bytes of weights of at most %d", sum, s.limits.WeightBytes)
+	}
+	for _, q := range s.queues {
+		w := &q.weights
+		moves := s.change != nil && (q == s.change.load || slices.Contains(s.change.park, q))
+		switch {
+		case w.state != Resident && !s.still(q):
+			return fmt.Errorf("sched: %s is %s with %d running and %d plans in flight", q.Name, w.state, len(q.running), len(s.inFlight))
+		case moves != (w.state == Loading || w.state == Parking):
+			return fmt.Errorf("sched: %s is %s; it is being moved: %t", q.Name, w.state, moves)
+		case w.leaving && (s.incoming == nil || w.state != Resident):
+			return fmt.Errorf("sched: %s leaves for nobody, %s", q.Name, w.state)
+		case !q.admits() && (q.blocked != nil || s.hold != nil && s.hold.queue == q):
+			return fmt.Errorf("sched: %s is waited for by others, but admits nobody", q.Name)
+		}
 	}
 	return nil
 }
