@@ -195,6 +195,9 @@ func newRequest(r Request, m *model) *request {
 	if r.Sampling.Seed != nil {
 		seed = uint64(*r.Sampling.Seed)
 	}
+	if m.simulated != nil {
+		seed = m.simulated.seed(&r)
+	}
 	p := kernels.SampleParams{
 		Temperature: r.Sampling.Temperature, TopK: r.Sampling.TopK, TopP: r.Sampling.TopP, MinP: r.Sampling.MinP,
 		Repetition: r.Sampling.RepetitionPenalty, Presence: r.Sampling.PresencePenalty,

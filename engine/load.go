@@ -27,6 +27,9 @@ func (e *Engine) load(ctx context.Context) error {
 	}
 	e.device = d
 	e.progress("device " + d.Info().Description)
+	if card := d.Info().Simulated; card != "" {
+		e.log.Warn("nothing is computed: answers are made up, times and memory are those of a simulated card", "card", card)
+	}
 	if err := e.loadModels(ctx); err != nil {
 		return err
 	}
@@ -60,6 +63,9 @@ func (e *Engine) load(ctx context.Context) error {
 		m.info.WeightBytes, m.info.KVCacheDType = p.WeightBytes, p.KVCacheDType
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
+	}
+	for _, m := range e.models {
+		m.prior = e.prior(m)
 	}
 	e.mu.Lock()
 	e.plan = plan
@@ -122,6 +128,7 @@ func (e *Engine) newScheduler() error {
 			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
 			// admission has bounded the queues already
 			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
+			Prior:      m.prior,
 		})
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)

@@ -23,6 +23,7 @@ const (
 	snapshotTokens = 4096     // of a long prompt between two snapshots of a recurrent state, at least
 	snapshotShare  = 4        // one in so many pages may hold snapshots that nobody uses
 
+	minReserve       = 128 << 20 // left to everything else
 	defaultKVCap     = 4 << 30
 	defaultKVUnknown = 1 << 30
 	defaultKVShare   = 4 // one in so many free bytes
@@ -73,7 +74,8 @@ type planModel struct {
 }
 
 // planMemory decides page size, number of pages and each model's blocks, for steps of up to
-// batchTokens. kvBytes 0 means: a share of what is free. It refuses with numbers when that is too
+// batchTokens. kvBytes 0 means: a share of what is free, and of
+// a card's own memory all of it. It refuses with numbers when that is too
 // little.
 func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes, kvBytes int64) (MemoryPlan, error) {
 	p := MemoryPlan{Device: info.Description, FreeBytes: info.MemoryBytes, ScratchBytes: scratchBytes}
@@ -90,10 +92,16 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, int64(min(useful, defaultKVUnknown)))*2
 	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
-	p.ReserveBytes = max(128<<20, p.FreeBytes/20)
+	p.ReserveBytes = max(minReserve, p.FreeBytes/20)
+	if info.Dedicated {
+		p.ReserveBytes = minReserve
+	}
 	room := left - p.ReserveBytes
 	if kvBytes == 0 {
 		kvBytes = min(left/defaultKVShare, defaultKVCap)
+		if info.Dedicated {
+			kvBytes = max(room, 0)
+		}
 		if useful < float64(kvBytes) {
 			// in whole pages, with the padding page: a lone sequence gets its whole context
 			p.PageBytes = pageSize(cuts, int64(useful))

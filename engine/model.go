@@ -8,6 +8,7 @@ import (
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // model is one served model. All but ready and count is set by Load and constant after.
@@ -16,19 +17,21 @@ type model struct {
 	spec  ModelSpec
 	ready atomic.Bool
 
-	info    ModelInfo
-	impl    models.Model
-	tok     vocabulary
-	chat    *chat.Template
-	chatErr error          // why chat is nil
-	marks   map[int32]bool // added tokens, not special, that give a chat its structure
-	ends    []int32        // sorted
-	never   []int32        // ids that the checkpoint wants never to be drawn
-	vocab   int            // ids that exist; rows of the output layer beyond are padding
-	odd     []string       // what the checkpoint says and contradicts
-	cut     cut
-	padded  int   // rows of the output layer
-	regimes []int // models.Shape.Regimes
+	info      ModelInfo
+	impl      models.Model
+	tok       vocabulary
+	chat      *chat.Template
+	chatErr   error          // why chat is nil
+	marks     map[int32]bool // added tokens, not special, that give a chat its structure
+	ends      []int32        // sorted
+	never     []int32        // ids that the checkpoint wants never to be drawn
+	vocab     int            // ids that exist; rows of the output layer beyond are padding
+	odd       []string       // what the checkpoint says and contradicts
+	cut       cut
+	padded    int                 // rows of the output layer
+	regimes   []int               // models.Shape.Regimes
+	simulated *simulation         // of a device that computes nothing; nil: the device draws tokens
+	prior     []sched.Observation // of steps' times
 	// maxPosition is the context that the checkpoint states.
 	maxPosition int
 

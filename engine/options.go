@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Models []ModelSpec
 
-	Device  string // "auto" (default), "cpu" or "ref"
+	Device  string // "auto" (default), "cpu", "ref", or "sim:CARD", which computes nothing: see kernels/sim
 	Threads int    // of the cpu device; 0: one a core
 	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
 
@@ -26,8 +26,8 @@ type Options struct {
 	// stored. A ModelSpec may set its own.
 	Quantize string
 
-	MaxNumSeqs       int // running sequences for each model; 0: 64
-	MaxBatchedTokens int // tokens in one step; 0: 512 on cpu
+	MaxNumSeqs       int // running sequences for each model; 0: 64, on a card 256
+	MaxBatchedTokens int // tokens in one step; 0: 512, on a card 2048
 	MaxWaiting       int // waiting requests for each model; 0: 256
 	MaxWaitingTotal  int // and in all; 0: 1024
 
@@ -68,8 +68,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Device == "" {
 		o.Device = "auto"
 	}
-	if !slices.Contains(Devices(), o.Device) && o.Device != "auto" {
-		return o, fmt.Errorf("engine: device %q: want auto or one of %q", o.Device, Devices())
+	card, err := checkDevice(o.Device)
+	if err != nil {
+		return o, err
+	}
+	maxSeqs, maxTokens := 64, 512
+	if card {
+		maxSeqs, maxTokens = 256, 2048
 	}
 	limits := []struct {
 		name  string
@@ -78,8 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 		most  int
 	}{
 		{"threads", &o.Threads, 0, 1024},
-		{"max number of sequences", &o.MaxNumSeqs, 64, maxLimit},
-		{"max batched tokens", &o.MaxBatchedTokens, 512, 1 << 14},
+		{"max number of sequences", &o.MaxNumSeqs, maxSeqs, maxLimit},
+		{"max batched tokens", &o.MaxBatchedTokens, maxTokens, 1 << 14},
 		{"max waiting", &o.MaxWaiting, 256, maxLimit},
 		{"max waiting in all", &o.MaxWaitingTotal, 1024, maxLimit},
 	}

@@ -196,4 +196,6 @@ type ModelInfo struct {
 	Blocks       int
 	CacheTokens  int
 	KVCacheDType string
+	// Simulated names the card that no answer was computed on; "": answers are computed.
+	Simulated string
 }

@@ -50,6 +50,9 @@ func (s *sequence) sampling(output []int32) kernels.SampleParams {
 	if len(output) < s.request.MinTokens {
 		p.Banned = s.banned
 	}
+	if sim := s.request.model.simulated; sim != nil {
+		p.Given = sim.token(&p, s.request.IgnoreEOS)
+	}
 	return p
 }
 

@@ -8,7 +8,11 @@ type Info struct {
 	Description string // for example "AMD EPYC, 2 threads, avx2+fma+f16c, activations int8 per 32"
 	Threads     int
 	MemoryBytes int64 // free for us when the device was opened
-	KVTypes     []DType
+	// Dedicated: the memory is a card's own and nothing else needs it.
+	Dedicated bool
+	// Simulated names the card that a device without arithmetic stands for; "": the device computes.
+	Simulated string
+	KVTypes   []DType
 }
 
 // Device runs the operators. Methods that load may be called from several goroutines; the

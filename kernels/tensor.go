@@ -87,8 +87,10 @@ func (t Tensor) RowRange(from, to int) Tensor {
 	size := int64(t.Stride * t.DType.Bytes())
 	r := t
 	r.Rows = to - from
-	n := int64(r.Rows) * size
-	r.Buf = t.Buf.Slice(int64(from)*size, min(n, t.Buf.Len-int64(from)*size))
+	if t.Buf.Len > 0 {
+		n := int64(r.Rows) * size
+		r.Buf = t.Buf.Slice(int64(from)*size, min(n, t.Buf.Len-int64(from)*size))
+	}
 	return r
 }
 
