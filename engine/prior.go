@@ -189,7 +189,7 @@ func (e *Engine) prior(m *model) []sched.Observation {
 	if !ok {
 		return nil
 	}
-	kv, err := kvType(m.spec.KVCacheDType, e.device.Info().KVTypes)
+	kv, err := KVCacheType(m.spec.KVCacheDType, e.device.Info().KVTypes...)
 	if err != nil {
 		return nil
 	}
