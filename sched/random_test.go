@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -24,15 +25,19 @@ type world struct {
 	flying  []*launch
 	steps   int
 	refused int
+	weights worldWeights
 }
 
 func drawWorld(t *rapid.T) *world {
 	pages := uniform(t, "pages", 3, 14)
 	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
+	w.weights.since, w.weights.byHand = map[string]time.Time{}, map[string]bool{}
 	w.s = New(w.pool, Limits{
 		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
 		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
 		InFlight:     uniform(t, "in flight", 0, 3),
+		WeightBytes:  rapid.SampledFrom([]int64{0, 10, 10}).Draw(t, "weight bytes"),
+		MinResident:  rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, 0}).Draw(t, "min resident"),
 	})
 	for i := range uniform(t, "models", 1, 3) {
 		w.addModel(t, fmt.Sprint("m", i))
@@ -64,16 +69,20 @@ func (w *world) addModel(t *rapid.T, name string) {
 	}
 	w.dev.caches[name] = c
 	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
-	err = w.s.AddModel(Model{
+	d := Model{
 		Name: name, Cache: c, MaxTokens: uniform(t, "context", 20, 400),
 		MaxBatchTokens: batch, ChunkTokens: uniform(t, "chunk tokens", 0, batch),
 		MaxSeqs:    rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
 		MaxWaiting: uniform(t, "waiting", 0, 20),
 		Weight:     rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
 		Regimes:    rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	drawWeights(t, &d)
+	if err := w.s.AddModel(d); err != nil {
+		d.Parked = true
+		if err := w.s.AddModel(d); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -101,7 +110,7 @@ func drawPrompt(t *rapid.T) []int32 {
 }
 
 func (w *world) submit(t *rapid.T) {
-	q := rapid.SampledFrom(w.s.queues).Draw(t, "model")
+	q := w.drawModel(t)
 	prompt := drawPrompt(t)
 	id := kvcache.Identity{Salt: rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt")}
 	var seqs []*Sequence
@@ -173,8 +182,8 @@ func (w *world) plan(t *rapid.T) *Plan {
 		}
 	}
 	if p == nil {
-		if len(w.s.inFlight) == 0 && !w.s.Idle() {
-			t.Fatalf("nothing to run, with sequences alive: %+v", w.s.Stats())
+		if len(w.s.inFlight) == 0 {
+			w.mustMove(t)
 		}
 		return nil
 	}
@@ -182,6 +191,9 @@ func (w *world) plan(t *rapid.T) *Plan {
 	seen := map[*Sequence]bool{}
 	for i := range p.Rows {
 		r := &p.Rows[i]
+		if w.s.Residency(p.Model) != Resident {
+			t.Fatalf("a step of %s, which is %s", p.Model, w.s.Residency(p.Model))
+		}
 		if r.Seq.Model != p.Model || seen[r.Seq] || r.N < 1 || p.Void(i) || !r.Seq.Running() {
 			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
 		}
@@ -240,7 +252,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 	w.run(t, 0)
 	l := w.flying[0]
 	w.flying = w.flying[1:]
-	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * time.Millisecond)
+	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * leastStep / 2)
 	if spoil != nil {
 		spoil(l)
 	}
@@ -323,16 +335,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		})
 	}
-	return map[string]func(*rapid.T){
+	all := map[string]func(*rapid.T){
 		"submit": w.submit, "submit too": w.submit, "submit again": w.submit,
 		"plan": plan, "plan too": plan, "plan again": plan,
 		"commit": commit, "commit too": commit, "commit again": commit,
 		"steps": func(t *rapid.T) {
 			for range uniform(t, "steps", 1, 20) {
-				w.plan(t)
-				if len(w.flying) > 0 {
-					w.commit(t, nil)
-				}
+				w.step(t)
 			}
 		},
 		"run": func(t *rapid.T) {
@@ -361,7 +370,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"fail a model": func(t *rapid.T) {
 			rarely(t, 100)
-			w.s.FailModel(rapid.SampledFrom(w.s.queues).Draw(t, "model").Name, errStep)
+			w.s.FailModel(w.drawModel(t).Name, errStep)
 			w.events(t)
 		},
 		"reset": func(t *rapid.T) {
@@ -384,21 +393,32 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 	}
+	maps.Copy(all, w.moves())
+	return all
+}
+
+// step is a step, with weights that move beside it, or a wait until there can be one.
+func (w *world) step(t *rapid.T) {
+	w.plan(t)
+	w.begin(t)
+	if len(w.flying) > 0 {
+		w.commit(t, nil)
+		if w.weights.change != nil && w.steps%3 == 0 {
+			w.end(t, nil)
+		}
+	} else if w.weights.change != nil {
+		w.end(t, nil)
+	} else if at := w.s.Wake(w.now); !w.s.Idle() && !at.IsZero() {
+		w.now = at
+	}
 }
 
 // drain runs until nobody is left, and checks that this takes no longer than it should.
 func (w *world) drain(t *rapid.T) {
 	w.s.Drain()
-	tokens := 0
-	for _, tr := range w.alive {
-		tokens += len(tr.tokens)
-	}
-	bound := w.steps + 10*(10+tokens)*len(w.s.queues)
+	bound := w.steps + w.bound()
 	for !w.s.Idle() {
-		w.plan(t)
-		if len(w.flying) > 0 {
-			w.commit(t, nil)
-		}
+		w.step(t)
 		if err := w.s.Verify(); err != nil {
 			t.Fatal(err)
 		}
