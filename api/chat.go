@@ -144,7 +144,11 @@ type head struct {
 }
 
 func (g *generation) head(object string) head {
-	return head{g.id, object, g.created, g.model.Name, g.h.fingerprint}
+	fingerprint := g.h.fingerprint
+	if g.model.Simulated != "" {
+		fingerprint += "_simulated"
+	}
+	return head{g.id, object, g.created, g.model.Name, fingerprint}
 }
 
 // chatShape makes chat objects of a generation.

@@ -132,6 +132,7 @@ var (
 	descSteps       = modelDesc("openinfer_steps_total", "Steps of the model.")
 	descStepSeconds = modelDesc("openinfer_step_seconds_total", "Time in steps of the model.")
 	descReady       = modelDesc("openinfer_model_ready", "1 once the model is loaded.")
+	descSimulated   = modelDesc("openinfer_simulated", "Always 1: the model's answers and times are those of a simulated card.", "card")
 	descWeights     = modelDesc("openinfer_weight_bytes", "Size of the model's weights.")
 
 	descPages     = prometheus.NewDesc("openinfer_kv_pages", "Pages of the shared pool by state.", []string{"state"}, nil)
@@ -182,6 +183,9 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(descWeights, float64(m.WeightBytes), m.Name)
 		}
 		gauge(descReady, ready, m.Name)
+		if m.Simulated != "" {
+			gauge(descSimulated, 1, m.Name, m.Simulated)
+		}
 	}
 	gauge(descPages, float64(s.PagesLive), "live")
 	gauge(descPages, float64(s.PagesCached), "cached")

@@ -18,10 +18,11 @@ type model struct {
 	Root        string  `json:"root"`
 	Parent      *string `json:"parent"`
 	MaxModelLen int     `json:"max_model_len,omitzero"` // not there while the model loads
+	Simulated   string  `json:"simulated,omitzero"`     // the card that answers are not computed on
 }
 
 func newModel(m engine.ModelInfo) model {
-	return model{ID: m.Name, Object: "model", Created: m.Created.Unix(), OwnedBy: "openinfer", Root: m.Name, MaxModelLen: m.MaxModelLen}
+	return model{ID: m.Name, Object: "model", Created: m.Created.Unix(), OwnedBy: "openinfer", Root: m.Name, MaxModelLen: m.MaxModelLen, Simulated: m.Simulated}
 }
 
 func (h *Handler) models(w *reply, r *http.Request) error {

@@ -203,6 +203,7 @@ type reply struct {
 
 	id, model, outcome                           string
 	stream                                       bool
+	simulated                                    bool // no answer was computed
 	promptTokens, completionTokens, cachedTokens int
 	ttft                                         time.Duration
 }
@@ -279,6 +280,9 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 	args := []any{"request_id", w.requestID, "method", r.Method, "path", shorten(r.URL.Path, 200)}
 	if w.model != "" {
 		args = append(args, "model", w.model)
+	}
+	if w.simulated {
+		args = append(args, "simulated", true)
 	}
 	if w.id != "" {
 		args = append(args, "id", w.id, "stream", w.stream, "prompt_tokens", w.promptTokens, "cached_tokens", w.cachedTokens,

@@ -30,6 +30,9 @@ func (e *Engine) load(ctx context.Context) error {
 		e.inFlight = 2
 	}
 	e.progress("device " + d.Info().Description)
+	if card := d.Info().Simulated; card != "" {
+		e.log.Warn("nothing is computed: answers are made up, times and memory are those of a simulated card", "card", card)
+	}
 	if err := e.loadModels(ctx); err != nil {
 		return err
 	}

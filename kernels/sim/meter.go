@@ -18,6 +18,9 @@ var _ kernels.Device = (*Meter)(nil)
 // NewMeter returns a meter of what s describes.
 func NewMeter(s Spec) *Meter { return &Meter{spec: s} }
 
+// Spec is what m measures by.
+func (m *Meter) Spec() Spec { return m.spec }
+
 // Elapsed is the time charged since Begin, in seconds.
 func (m *Meter) Elapsed() float64 { return m.seconds }
 

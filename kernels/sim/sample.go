@@ -17,7 +17,7 @@ func (m *Meter) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int, 
 		}
 		return
 	}
-	m.charge(2 * int64(logits.Rows) * int64(vocab) * 4)
+	m.charge(2 * int64(logits.Rows) * int64(logits.Cols) * 4)
 	for i := range out {
 		out[i] = draw(&params[i], vocab)
 	}
