@@ -54,10 +54,14 @@ func (e *Engine) loop(ctx context.Context) {
 		for e.deliver(); e.launch(ctx); e.deliver() { // what is known goes out before a step is computed
 		}
 		e.deliver() // of what Plan ended
+		wait := idleWait
+		if again := e.move(); !again.IsZero() {
+			wait = max(0, min(wait, time.Until(again)))
+		}
 		if len(e.flights) == 0 { // else only a step that ends is a sign of life
 			e.beat()
 		}
-		timer.Reset(idleWait)
+		timer.Reset(wait)
 		select {
 		case f := <-e.landed:
 			e.beat()
@@ -305,6 +309,7 @@ func (e *Engine) abandon() {
 	left := e.endAll()
 	e.mu.Unlock()
 	e.fail(left, ErrClosed)
+	e.movers.Wait()
 }
 
 // endAll forgets every sequence. It is called with mu held.
