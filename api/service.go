@@ -3,7 +3,6 @@ package api
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -20,12 +19,9 @@ type service struct {
 }
 
 const (
-	// longest target in milliseconds, and idle time in seconds
-	maxTargetMS     = 24 * 60 * 60 * 1000
-	maxKeepAlive    = 10 * 365 * 24 * 60 * 60
-	headerTTFT      = "X-SLA-TTFT-Ms"
-	headerTPOT      = "X-SLA-TPOT-Ms"
-	keepAliveWanted = "want seconds as a number, or a string such as \"5m\""
+	maxTargetMS = 24 * 60 * 60 * 1000 // of an SLA
+	headerTTFT  = "X-SLA-TTFT-Ms"
+	headerTPOT  = "X-SLA-TPOT-Ms"
 )
 
 // readService reads the fields, and the headers that stand in for those of sla that are not there.
@@ -74,7 +70,7 @@ func readKeepAlive(o *object) *time.Duration {
 	if v == nil {
 		return nil
 	}
-	d, err := ParseKeepAlive(unquoted(v))
+	d, err := engine.ParseKeepAlive(unquoted(v))
 	if err != nil {
 		o.fail(field, "%v", err)
 		return nil
@@ -87,29 +83,6 @@ func unquoted(v []byte) string {
 		return text(v)
 	}
 	return string(v)
-}
-
-// ParseKeepAlive reads how long a model stays on the device without a request: seconds, or a duration such as 5m; 0 is not
-// at all, and what is negative for ever (-1).
-func ParseKeepAlive(s string) (time.Duration, error) {
-	d := time.Duration(-1)
-	if n, err := strconv.ParseFloat(s, 64); err == nil {
-		if !(n <= maxKeepAlive) {
-			return 0, fmt.Errorf("%s is not a number of seconds of at most %d", shorten(s, 40), int64(maxKeepAlive))
-		}
-		if n >= 0 {
-			d = time.Duration(n * float64(time.Second))
-		}
-		return d, nil
-	}
-	given, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q: %s", shorten(s, 40), keepAliveWanted)
-	}
-	if given >= 0 {
-		d = given
-	}
-	return d, nil
 }
 
 // caller is whose request it is, for fairness between callers: the API key's, or the user it names where

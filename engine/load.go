@@ -193,6 +193,7 @@ func (e *Engine) newScheduler() error {
 	pool := kvcache.NewPool(e.plan.Pages)
 	s := sched.New(pool, sched.Limits{
 		MaxWaiting: e.options.MaxWaitingTotal, InFlight: e.inFlight, WeightBytes: e.plan.WeightLimit,
+		MinResident: e.options.minResident,
 	})
 	for _, m := range e.models {
 		p := &e.plan.Models[m.index]

@@ -51,7 +51,8 @@ type Options struct {
 	Progress func(string)
 	Log      *slog.Logger // nil: slog.Default()
 
-	// Seams for tests: what stands between the loop and the device, and another loader.
+	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop and the device, and another loader.
+	minResident time.Duration
 	wrap        func(kernels.Device) kernels.Device
 	loadModel   func(kernels.Device, *model) error
 	loadWeights func(kernels.Device, *model) (models.Model, error) // of a model that was loaded before

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -285,4 +286,26 @@ func (e *Engine) residency(m *model) (state string) {
 		}
 	})
 	return state
+}
+
+// maxKeepAlive is in seconds: ten years.
+const maxKeepAlive = 10 * 365 * 24 * 60 * 60
+
+// ParseKeepAlive reads how long a model stays on the device without a request: seconds, or a duration such as 5m; 0 is not
+// at all, and what is negative (-1) for ever.
+func ParseKeepAlive(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if n, nerr := strconv.ParseFloat(s, 64); nerr == nil {
+		if !(n <= maxKeepAlive) {
+			return 0, fmt.Errorf("%.40s is not a number of seconds of at most %d", s, int64(maxKeepAlive))
+		}
+		d, err = time.Duration(max(n, -1)*float64(time.Second)), nil
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%.40q: want seconds as a number, or a duration such as 5m; -1 is for ever", s)
+	case d < 0:
+		return -1, nil
+	}
+	return d, nil
 }

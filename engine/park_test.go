@@ -16,7 +16,7 @@ import (
 )
 
 // oneAtATime leaves room for the weights of one fake model.
-func oneAtATime(o *Options) { o.WeightMemory = 1500 }
+func oneAtATime(o *Options) { o.WeightMemory, o.minResident = 1500, 20*time.Millisecond }
 
 func states(e *Engine) (all []string) {
 	for _, m := range e.Models() {
@@ -231,11 +231,14 @@ func TestWhileWeightsMove(t *testing.T) {
 	want := fakeAnswer(2, b.Prompt, 4, true)
 	t.Run("gone", func(t *testing.T) {
 		e, loading, proceed := open(t)
-		for range 20 {
+		for i := range 20 {
 			ctx, cancel := context.WithCancel(t.Context())
 			events, err := e.Generate(ctx, b)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if i == 0 { // from then on it is loading
+				<-loading
 			}
 			cancel()
 			for ev := range events {
@@ -244,7 +247,6 @@ func TestWhileWeightsMove(t *testing.T) {
 				}
 			}
 		}
-		<-loading
 		close(proceed)
 		if a := gather(t, e, b)[0]; !slices.Equal(a.tokens, want) {
 			t.Errorf("%v, %v", a.tokens, a.final.Err)
