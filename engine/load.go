@@ -12,10 +12,6 @@ import (
 	"github.com/openinfer-go/openinfer/sched"
 )
 
-// chunkTokens bounds the prompt tokens of a step while somebody's answer is being written: the gap
-// between two of its tokens is about one such step.
-const chunkTokens = 128
-
 // load opens the device, loads every model, takes the arena and makes the scheduler.
 func (e *Engine) load(ctx context.Context) error {
 	d, err := openDevice(e.options)
@@ -118,8 +114,7 @@ func (e *Engine) newScheduler() error {
 		}
 		err = s.AddModel(sched.Model{
 			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen, Regimes: m.regimes,
-			MaxBatchTokens: e.options.MaxBatchedTokens,
-			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens), MaxSeqs: m.spec.MaxNumSeqs,
+			MaxBatchTokens: e.options.MaxBatchedTokens, MaxSeqs: m.spec.MaxNumSeqs,
 			// admission has bounded the queues already
 			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
 		})

@@ -123,6 +123,9 @@ func (e *Engine) turn() (ran bool) {
 		e.stepErrors++
 		e.log.Error("a step failed", "model", plan.Model, "rows", len(plan.Rows), "tokens", plan.Tokens, "error", err)
 	}
+	if e.options.stepped != nil {
+		e.options.stepped(plan, now.Sub(start))
+	}
 	m := e.byName[plan.Model]
 	m.count.steps++
 	m.count.stepTime += now.Sub(start)

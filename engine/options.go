@@ -9,6 +9,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models/quantize"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // Options say what an Engine serves and with how much. The zero value of a field is its default.
@@ -37,8 +38,9 @@ type Options struct {
 	Progress func(string)
 	Log      *slog.Logger // nil: slog.Default()
 
-	// Seams for tests: what stands between the loop and the device, and another loader.
+	// Seams for tests: what stands between the loop and the device, what looks at steps, and another loader.
 	wrap      func(kernels.Device) kernels.Device
+	stepped   func(plan *sched.Plan, took time.Duration) // after each step
 	loadModel func(kernels.Device, *model) error
 }
 

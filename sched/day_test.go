@@ -96,7 +96,7 @@ func newDay(t *testing.T, rate float64) *day {
 		if err != nil {
 			t.Fatal(err)
 		}
-		model := Model{Name: m.name, Cache: c, MaxTokens: 16384, MaxBatchTokens: 2048, ChunkTokens: 512, MaxSeqs: 32, MaxWaiting: 200,
+		model := Model{Name: m.name, Cache: c, MaxTokens: 16384, MaxBatchTokens: 2048, MaxSeqs: 32, MaxWaiting: 200,
 			WeightBytes: int64(m.weights), LoadTime: loadTime(m), Parked: m.weights > left, SLA: SLA{TTFT: 10 * time.Second, TPOT: 200 * time.Millisecond}}
 		if i%3 == 1 {
 			model.KeepAlive = 10 * time.Minute

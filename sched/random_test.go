@@ -72,11 +72,13 @@ func (w *world) addModel(t *rapid.T, name string) {
 	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
 	d := Model{
 		Name: name, Cache: c, MaxTokens: uniform(t, "context", 20, 400),
-		MaxBatchTokens: batch, ChunkTokens: uniform(t, "chunk tokens", 0, batch),
-		MaxSeqs:    rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
-		MaxWaiting: uniform(t, "waiting", 0, 20),
-		Weight:     rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
-		Regimes:    rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
+		MaxBatchTokens: batch,
+		MaxSeqs:        rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
+		MaxWaiting:     uniform(t, "waiting", 0, 20),
+		Weight:         rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
+		SLA:            drawSLA(t),
+		Prior:          drawPrior(t),
+		Regimes:        rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
 	}
 	drawWeights(t, &d)
 	if err := w.s.AddModel(d); err != nil {
@@ -134,6 +136,7 @@ func (w *world) submit(t *rapid.T) {
 		default:
 			seq.EndTokens = []int32{endToken, 999}
 		}
+		seq.SLA, seq.Priority, seq.Key = drawSLA(t), uniform(t, "priority", -1, 1), rapid.SampledFrom([]string{"", "k", "l"}).Draw(t, "key")
 		tr := newTruth(seq)
 		tr.stopAt = rapid.SampledFrom([]int{0, 0, 0, 7}).Draw(t, "stop at")
 		seqs, truths = append(seqs, seq), append(truths, tr)
@@ -152,7 +155,7 @@ func (w *world) submit(t *rapid.T) {
 		if over.RetryAfter < time.Second || over.RetryAfter > 2*time.Minute {
 			t.Fatalf("retry after %s", over.RetryAfter)
 		}
-		if w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
+		if over.Target == 0 && over.Predicted == 0 && w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
 			t.Fatalf("refused %d sequences although %d of %d+%d places are taken", len(seqs), accepted, q.MaxSeqs, q.MaxWaiting)
 		}
 	case errors.Is(err, ErrTooLong), errors.Is(err, ErrTooMany):
@@ -166,7 +169,6 @@ func (w *world) submit(t *rapid.T) {
 }
 
 func (w *world) plan(t *rapid.T) *Plan {
-	streaming := w.s.streaming
 	oldest := w.oldest()
 	decoding := map[*Sequence]bool{}
 	for _, q := range w.s.queues {
@@ -190,7 +192,7 @@ func (w *world) plan(t *rapid.T) *Plan {
 		}
 		return nil
 	}
-	q, tokens, prompt := w.s.queue(p.Model), 0, 0
+	q, tokens := w.s.queue(p.Model), 0
 	seen := map[*Sequence]bool{}
 	for i := range p.Rows {
 		r := &p.Rows[i]
@@ -209,9 +211,6 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("a row of %d tokens and %d drafts is under regime %d of %v", known, r.Drafts, r.Seq.Regime(), q.Regimes)
 		}
 		tokens += r.N
-		if r.N-r.Drafts > 1 {
-			prompt += r.N
-		}
 		end := r.Start + r.N - r.Drafts
 		if last := end == len(r.Seq.tokens)+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
@@ -222,8 +221,8 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("sequence %d of %s decodes, but has no row", seq.age, p.Model)
 		}
 	}
-	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || min(streaming, w.s.streaming) > 0 && prompt > q.ChunkTokens {
-		t.Fatalf("%s: %d tokens (%d), %d in prompts, %d rows; at most %d, %d, %d", p.Model, tokens, p.Tokens, prompt, len(p.Rows), q.MaxBatchTokens, q.ChunkTokens, q.MaxSeqs)
+	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs {
+		t.Fatalf("%s: %d tokens (%d), %d rows; at most %d, %d", p.Model, tokens, p.Tokens, len(p.Rows), q.MaxBatchTokens, q.MaxSeqs)
 	}
 	w.flying = append(w.flying, newLaunch(p))
 	return p

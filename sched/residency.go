@@ -384,14 +384,10 @@ func (a *queue) before(b *queue) bool {
 func (q *queue) deadline(now time.Time) time.Time {
 	var soonest time.Time
 	for _, seq := range q.waiting {
-		ttft := seq.SLA.TTFT
-		if ttft == 0 {
-			ttft = q.SLA.TTFT
-		}
-		if ttft == 0 || len(seq.Sampled()) > 0 {
+		if seq.sla.TTFT == 0 || seq.late || len(seq.Sampled()) > 0 {
 			continue
 		}
-		at := seq.arrival.Add(ttft)
+		at := seq.arrival.Add(seq.sla.TTFT)
 		if at.After(now.Add(q.weights.loadTime)) && (soonest.IsZero() || at.Before(soonest)) {
 			soonest = at
 		}
@@ -590,7 +586,7 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 		}
 		rest := time.Duration(0)
 		for _, seq := range o.running {
-			rest = max(rest, o.steps(o.cost.steps(o, seq)))
+			rest = max(rest, o.steps(o.cost.tokensLeft(seq)))
 		}
 		if !o.weights.leaving { // others begin meanwhile
 			rest = max(rest, o.answer())
