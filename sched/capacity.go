@@ -26,7 +26,7 @@ const (
 	keyShare = 7. / 8
 	// inTime is what part of the time until a first token is due its prediction may fill: what comes between is
 	// not known, and the models share time not quite by deadline.
-	inTime = 0.8
+	inTime = 0.7
 )
 
 // ask is a request that wants in.

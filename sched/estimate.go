@@ -186,3 +186,13 @@ func (p *pace) add(seconds, free float64) {
 
 // factor is what a predicted rate is to be multiplied with.
 func (p *pace) factor() float64 { return min(max((p.done+0.5)/(p.foreseen+0.5), 0.25), 4) }
+
+// restOf predicts how long it takes until all running sequences of q have ended, while nobody is admitted.
+func (q *queue) restOf() float64 {
+	step, rest := max(q.cost.interval, q.cost.step), 0.0
+	for _, seq := range q.running {
+		left := len(seq.tokens) - seq.computed
+		rest = max(rest, q.cost.tokensLeft(seq)*step+q.promptSeconds(q.decode, left, seq.computed))
+	}
+	return rest
+}

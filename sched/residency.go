@@ -563,7 +563,7 @@ func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 		}
 		wait += o.weights.loadTime
 		if l := s.limits.WeightBytes; l > 0 && o.WeightBytes+q.WeightBytes > l {
-			wait = max(wait, s.roomIn(o, now)) + s.minResident(o) + o.answer()
+			wait = max(wait, s.roomIn(o, now)) + s.minResident(o) + seconds(o.answer())
 		}
 	}
 	return max(wait, s.roomIn(q, now)) + q.weights.loadTime
@@ -584,14 +584,11 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 		if s.vacant(o) {
 			return max(0, o.weights.stay.Add(-s.minResident(o)).Sub(now))
 		}
-		rest := time.Duration(0)
-		for _, seq := range o.running {
-			rest = max(rest, o.steps(o.cost.tokensLeft(seq)))
-		}
+		rest := o.restOf()
 		if !o.weights.leaving { // others begin meanwhile
 			rest = max(rest, o.answer())
 		}
-		return max(0, o.weights.stay.Sub(now)) + rest
+		return max(0, o.weights.stay.Sub(now)) + seconds(rest)
 	}
 	slices.SortStableFunc(out, func(a, b *queue) int { return cmp.Compare(in(a), in(b)) })
 	wait := time.Duration(0)
@@ -602,10 +599,5 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 	return wait
 }
 
-// steps is how long so many of q's steps take, beside those of others.
-func (q *queue) steps(n float64) time.Duration {
-	return time.Duration(n * max(q.cost.interval, q.cost.step) * float64(time.Second))
-}
-
-// answer is how long the usual answer takes.
-func (q *queue) answer() time.Duration { return q.steps(q.cost.output) }
+// answer is how many seconds the usual answer takes.
+func (q *queue) answer() float64 { return q.cost.output * max(q.cost.interval, q.cost.step) }

@@ -39,8 +39,8 @@ func (s *Scheduler) Stats() []ModelStats {
 	for i, q := range s.queues {
 		out[i] = q.stats
 		out[i].Waiting, out[i].Running = len(q.waiting), len(q.running)
-		out[i].Residency = q.weights.state
 		out[i].StepError, out[i].StepErrorMean = q.model.errors()
+		out[i].Residency = q.weights.state
 	}
 	return out
 }
@@ -126,28 +126,6 @@ func (s *Scheduler) Verify() error {
 	return nil
 }
 
-// verifyResidency recounts the weights on the device.
-func (s *Scheduler) verifyResidency() error {
-	if sum := s.held(); s.limits.WeightBytes > 0 && sum > s.limits.WeightBytes {
-		return fmt.Errorf("sched: %d bytes of weights of at most %d", sum, s.limits.WeightBytes)
-	}
-	for _, q := range s.queues {
-		w := &q.weights
-		moves := s.change != nil && (q == s.change.load || slices.Contains(s.change.park, q))
-		switch {
-		case w.state != Resident && !s.still(q):
-			return fmt.Errorf("sched: %s is %s with %d running and %d plans in flight", q.Name, w.state, len(q.running), len(s.inFlight))
-		case moves != (w.state == Loading || w.state == Parking):
-			return fmt.Errorf("sched: %s is %s; it is being moved: %t", q.Name, w.state, moves)
-		case w.leaving && (s.incoming == nil || w.state != Resident):
-			return fmt.Errorf("sched: %s leaves for nobody, %s", q.Name, w.state)
-		case !q.admits() && (q.blocked != nil || s.hold != nil && s.hold.queue == q):
-			return fmt.Errorf("sched: %s is waited for by others, but admits nobody", q.Name)
-		}
-	}
-	return nil
-}
-
 // verifyOrder recounts what waits, what each key has and who wants which TPOT.
 func (q *queue) verifyOrder() error {
 	held, ordered, streams := map[*account]int{}, 0, 0
@@ -193,6 +171,28 @@ func (q *queue) verifyOrder() error {
 	}
 	if ordered != 0 || streams != 0 {
 		return fmt.Errorf("sched: %s: %d too many in the order, %d too few streams", q.Name, -ordered, streams)
+	}
+	return nil
+}
+
+// verifyResidency recounts the weights on the device.
+func (s *Scheduler) verifyResidency() error {
+	if sum := s.held(); s.limits.WeightBytes > 0 && sum > s.limits.WeightBytes {
+		return fmt.Errorf("sched: %d bytes of weights of at most %d", sum, s.limits.WeightBytes)
+	}
+	for _, q := range s.queues {
+		w := &q.weights
+		moves := s.change != nil && (q == s.change.load || slices.Contains(s.change.park, q))
+		switch {
+		case w.state != Resident && !s.still(q):
+			return fmt.Errorf("sched: %s is %s with %d running and %d plans in flight", q.Name, w.state, len(q.running), len(s.inFlight))
+		case moves != (w.state == Loading || w.state == Parking):
+			return fmt.Errorf("sched: %s is %s; it is being moved: %t", q.Name, w.state, moves)
+		case w.leaving && (s.incoming == nil || w.state != Resident):
+			return fmt.Errorf("sched: %s leaves for nobody, %s", q.Name, w.state)
+		case !q.admits() && (q.blocked != nil || s.hold != nil && s.hold.queue == q):
+			return fmt.Errorf("sched: %s is waited for by others, but admits nobody", q.Name)
+		}
 	}
 	return nil
 }
