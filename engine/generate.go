@@ -221,7 +221,7 @@ func newRequest(r Request, m *model) *request {
 		s.usage.Prompt = len(r.Prompt)
 		s.sched = &sched.Sequence{
 			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks,
-			SLA: r.SLA, Priority: r.Priority, Key: r.Key, User: s,
+			SLA: r.SLA, Priority: -r.Priority, Key: r.Key, User: s,
 		}
 		s.sched.Identity.Salt = r.CacheSalt
 		q.seqs = append(q.seqs, s)

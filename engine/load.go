@@ -13,10 +13,6 @@ import (
 	"github.com/openinfer-go/openinfer/sched"
 )
 
-// chunkTokens bounds the prompt tokens of a step while somebody's answer is being written: the gap
-// between two of its tokens is about one such step.
-const chunkTokens = 128
-
 // load opens the device, loads every model, takes the arena and makes the scheduler.
 func (e *Engine) load(ctx context.Context) error {
 	d, err := openDevice(e.options)
@@ -206,9 +202,7 @@ func (e *Engine) newScheduler() error {
 		}
 		err = s.AddModel(sched.Model{
 			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen, Regimes: m.regimes,
-			MaxBatchTokens: e.options.MaxBatchedTokens,
-			ChunkTokens:    min(e.options.MaxBatchedTokens, chunkTokens),
-			MaxSeqs:        m.spec.MaxNumSeqs, MaxWaiting: e.options.MaxWaiting,
+			MaxBatchTokens: e.options.MaxBatchedTokens, MaxSeqs: m.spec.MaxNumSeqs, MaxWaiting: e.options.MaxWaiting,
 			Weight: m.spec.Weight, SLA: m.spec.SLA, Prior: m.prior,
 			WeightBytes: p.WeightBytes, LoadTime: m.loadTime, Parked: !m.resident,
 		})

@@ -163,6 +163,9 @@ func (e *Engine) land(f *flight) {
 	c := &f.model.count
 	c.steps.Add(1)
 	c.stepTime.Add(int64(f.end.Sub(f.begin)))
+	if e.options.stepped != nil {
+		e.options.stepped(f.plan, f.end.Sub(f.begin))
+	}
 	out := e.collect(f)
 	_ = e.under(func() { // restart sees to it
 		if e.broken == nil {

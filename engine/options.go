@@ -10,6 +10,7 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/quantize"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // Options say what an Engine serves and with how much. The zero value of a field is its default.
@@ -51,9 +52,11 @@ type Options struct {
 	Progress func(string)
 	Log      *slog.Logger // nil: slog.Default()
 
-	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop and the device, and another loader.
+	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop
+	// and the device, what looks at steps, and other loaders.
 	minResident time.Duration
 	wrap        func(kernels.Device) kernels.Device
+	stepped     func(plan *sched.Plan, took time.Duration) // after each step
 	loadModel   func(kernels.Device, *model) error
 	loadWeights func(kernels.Device, *model) (models.Model, error) // of a model that was loaded before
 }

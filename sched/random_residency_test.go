@@ -2,9 +2,7 @@ package sched
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -173,62 +171,4 @@ func (w *world) moves() map[string]func(*rapid.T) {
 		},
 		"siege": w.siege,
 	}
-}
-
-// siege lets smaller requests come for as long as the oldest of all sequences has not ended, and checks that it does.
-func (w *world) siege(t *rapid.T) {
-	if len(w.alive) == 0 || uniform(t, "really", 0, 3) != 1 {
-		t.Skip()
-	}
-	oldest := w.alive[0]
-	bound := w.steps + w.bound()
-	for i := 0; oldest.final == nil; i++ {
-		q := w.s.queues[i%len(w.s.queues)]
-		seq := &Sequence{Model: q.Name, Prompt: []int32{int32(i), 2, 3}, MaxTokens: 5 + i%40}
-		if err := w.s.Submit(w.now, seq); err == nil {
-			tr := newTruth(seq)
-			w.truths[seq] = tr
-			w.alive = append(w.alive, tr)
-		} else {
-			w.refused++
-		}
-		w.step(t)
-		if w.steps > bound {
-			t.Fatalf("sequence %d of %s, the oldest, has not ended after %d steps: %s", oldest.seq.age, oldest.seq.Model, w.steps, w.describe())
-		}
-	}
-	if err := w.s.Verify(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// describe is who runs and waits, and where weights are.
-func (w *world) describe() string {
-	var b strings.Builder
-	for _, q := range w.s.queues {
-		fmt.Fprintf(&b, "\n%s: running", q.Name)
-		for _, seq := range q.running {
-			fmt.Fprint(&b, " ", seq.age)
-		}
-		fmt.Fprint(&b, ", waiting")
-		for _, seq := range q.waiting {
-			fmt.Fprint(&b, " ", seq.age)
-		}
-		fmt.Fprintf(&b, ", %d bytes, %s, %+v", q.WeightBytes, q.weights.state, q.weights)
-	}
-	return b.String()
-}
-
-// bound is how many steps are enough for all that is there: what it computes, with what is preempted and what
-// passes by, and the turns that models take, when they do not fit together, of two MinResident at the most.
-func (w *world) bound() int {
-	tokens, turn := 0, time.Duration(0)
-	for _, tr := range w.alive {
-		tokens += len(tr.tokens)
-	}
-	models := len(w.s.queues)
-	for _, q := range w.s.queues {
-		turn = max(turn, 2*w.s.minResident(q))
-	}
-	return 10*(10+tokens)*models + (maxPassed+models)*int(turn/leastStep)
 }
