@@ -37,7 +37,7 @@ func (e *Engine) load(ctx context.Context) error {
 	ms := make([]planModel, len(e.models))
 	for i, m := range e.models {
 		scratch = max(scratch, m.scratchBytes(e.options.MaxBatchedTokens))
-		dtype, err := kvType(m.spec.KVCacheDType, d.Info().KVTypes)
+		dtype, err := KVCacheType(m.spec.KVCacheDType, d.Info().KVTypes...)
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
 		}

@@ -47,6 +47,7 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 		var ms []planModel
 		for _, m := range planShapes {
 			if r.IntN(2) == 0 {
+				m.dtype = []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8}[r.IntN(3)]
 				ms = append(ms, m)
 			}
 		}

@@ -31,7 +31,7 @@ type Options struct {
 	SLA SLA
 
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
-	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16" or "bf16"; a ModelSpec may set its own
+	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16", "bf16", "fp8-e4m3" or "int8"; a ModelSpec may set its own
 	PrefixCache  *bool  // nil: on
 	// Quantize makes codes of float weights while they are loaded, as quantize.ParseLoad reads it; "": they stay as
 	// stored. A ModelSpec may set its own.
@@ -225,29 +225,36 @@ func (o Options) withDefaults() (Options, error) {
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType
 		}
-		if _, err := kvType(m.KVCacheDType, []kernels.DType{kernels.F32, kernels.F16, kernels.BF16}); err != nil {
+		if _, err := KVCacheType(m.KVCacheDType); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 	}
 	return o, nil
 }
 
-// kvType reads the name of a KV cache type; known are the device's, the one it is best at first.
-func kvType(name string, known []kernels.DType) (kernels.DType, error) {
+// KVCacheType reads the name of a KV cache type. known are the device's, the one it is best at first, which is what
+// "auto" and "" stand for; without known any type will do.
+func KVCacheType(name string, known ...kernels.DType) (kernels.DType, error) {
 	t := kernels.F32
 	switch name {
 	case "", "auto":
-		return known[0], nil
+		if len(known) > 0 {
+			t = known[0]
+		}
 	case "float32":
 	case "fp16", "float16":
 		t = kernels.F16
 	case "bf16", "bfloat16":
 		t = kernels.BF16
+	case "fp8-e4m3", "fp8_e4m3", "fp8":
+		t = kernels.F8E4M3
+	case "int8":
+		t = kernels.I8
 	default:
-		return 0, fmt.Errorf("KV cache type %q: want auto, float32, fp16 or bf16", name)
+		return 0, fmt.Errorf("kv-cache-dtype %q: want auto, float32, fp16, bf16, fp8-e4m3 or int8", name)
 	}
-	if !slices.Contains(known, t) {
-		return 0, fmt.Errorf("KV cache type %q: the device has %v", name, known)
+	if len(known) > 0 && !slices.Contains(known, t) {
+		return 0, fmt.Errorf("kv-cache-dtype %q: the device has %v", name, known)
 	}
 	return t, nil
 }

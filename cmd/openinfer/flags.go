@@ -34,7 +34,7 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
-	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto (fp16; float32 with --exact), float32, fp16, bf16, fp8-e4m3 or int8, for all models or NAME=TYPE")
 	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	f.StringSliceVar(&m.quantize, "quantize", nil, "quantise float weights while loading: int4-g128, int4-g64 or int4-g32, with -head8 behind it the embedding and output layer in 8 bits; none undoes it; for all models or NAME=HOW")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")

@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { OI_F32, OI_F16, OI_BF16 };                 // as kernels.DType
-enum { OI_W4, OI_W8, OI_WF32, OI_WF16, OI_WBF16 }; // oi_part.kind
-enum { OI_ZCONST, OI_ZGROUP, OI_ZMIN };           // oi_part.ztype
-enum { OI_SILU, OI_GELU, OI_SIGMOID };            // as kernels.Activation
+enum { OI_F32, OI_F16, OI_BF16, OI_F8E4M3, OI_I8 }; // as kernels.DType
+enum { OI_W4, OI_W8, OI_WF32, OI_WF16, OI_WBF16 };  // oi_part.kind
+enum { OI_ZCONST, OI_ZGROUP, OI_ZMIN };            // oi_part.ztype
+enum { OI_SILU, OI_GELU, OI_SIGMOID };             // as kernels.Activation
 
 // oi_part is one packed matrix; doc.go draws its panels.
 typedef struct {

@@ -44,9 +44,10 @@
 //
 // # Cache blocks
 //
-//	block:  layer | layer | ...     layer: head | head | ...     head: keys, then values
+//	block:  layer | layer | ...     layer: head | head | ...     head: keys | values | scales
 //	keys:   BlockTokens/16 tiles [KDim][16 tokens], so that a vector lane is a position
 //	values: [BlockTokens][VDim], so that a vector lane is an output
+//	scales: [BlockTokens] of keys, [BlockTokens] of values, where the type has them
 //
 // # Recurrent state
 //

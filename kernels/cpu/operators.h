@@ -3,6 +3,7 @@
 #include "elementary.h"
 #include "linear.h"
 #include "rows.h"
+#include "cache.h"
 #include "attention.h"
 #include "state.h"
 #include "scan.h"
