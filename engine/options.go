@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/sched"
 )
@@ -19,6 +20,15 @@ type Options struct {
 	Device  string // "auto" (default), "cpu", "ref", or "sim:CARD", which computes nothing: see kernels/sim
 	Threads int    // of the cpu device; 0: one a core
 	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
+
+	// WeightMemory is what the weights on the device may take together; 0: what is free. Models beyond it are parked: their
+	// weights come when a request asks for them, in the place of others'.
+	WeightMemory int64
+	// KeepAlive is after how long without a request a model is parked: 0 at once, nil or negative never. A
+	// ModelSpec may set its own, and so may each request, until the next.
+	KeepAlive *time.Duration
+	// SLA is that of requests that ask for none; a ModelSpec may set its own.
+	SLA SLA
 
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
 	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16", "bf16", "fp8-e4m3" or "int8"; a ModelSpec may set its own
@@ -32,16 +42,23 @@ type Options struct {
 	MaxWaiting       int // waiting requests for each model; 0: 256
 	MaxWaitingTotal  int // and in all; 0: 1024
 
+	// Overlap plans a step while the one before it is computed. Nil: on a card. A processor that computes the step
+	// gains nothing by it (docs/bench-overlap.md), and who arrives waits a step longer.
+	Overlap *bool
+
 	// HeartbeatLimit is the age of the step loop's last sign of life at which Health says no.
 	HeartbeatLimit time.Duration // 0: 30 s
 	// Progress, when not nil, is told what start-up is doing.
 	Progress func(string)
 	Log      *slog.Logger // nil: slog.Default()
 
-	// Seams for tests: what stands between the loop and the device, what looks at steps, and another loader.
-	wrap      func(kernels.Device) kernels.Device
-	stepped   func(plan *sched.Plan, took time.Duration) // after each step
-	loadModel func(kernels.Device, *model) error
+	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop
+	// and the device, what looks at steps, and other loaders.
+	minResident time.Duration
+	wrap        func(kernels.Device) kernels.Device
+	stepped     func(plan *sched.Plan, took time.Duration) // after each step
+	loadModel   func(kernels.Device, *model) error
+	loadWeights func(kernels.Device, *model) (models.Model, error) // of a model that was loaded before
 }
 
 // ModelSpec names a model and where its checkpoint is.
@@ -55,11 +72,38 @@ type ModelSpec struct {
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
 	Quantize        string // "none" undoes that of Options
+	KeepAlive       *time.Duration
+	SLA             SLA
+	Weight          float64 // share of the device's time beside other models; 0: 1
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
 // little enough to be multiplied.
 const maxLimit = 1 << 20
+
+// maxWeight bounds ModelSpec.Weight.
+const maxWeight = 1000
+
+// keepAlive is how long the model stays without a request; negative: for ever.
+func (m *ModelSpec) keepAlive() time.Duration {
+	if m.KeepAlive == nil {
+		return -1
+	}
+	return *m.KeepAlive
+}
+
+// checkSLA says what is wrong with a target.
+func checkSLA(s SLA) error {
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{{"SLA TTFT", s.TTFT}, {"SLA TPOT", s.TPOT}} {
+		if t.d < 0 || t.d > maxSLA {
+			return fmt.Errorf("%s: %v is not in [0, %v]", t.name, t.d, maxSLA)
+		}
+	}
+	return nil
+}
 
 // withDefaults checks o and fills in what was left out.
 func (o Options) withDefaults() (Options, error) {
@@ -101,6 +145,12 @@ func (o Options) withDefaults() (Options, error) {
 			*l.value = l.set
 		}
 	}
+	if o.WeightMemory < 0 {
+		return o, fmt.Errorf("engine: weight memory: %d is negative", o.WeightMemory)
+	}
+	if err := checkSLA(o.SLA); err != nil {
+		return o, fmt.Errorf("engine: %w", err)
+	}
 	if o.KVMemory < 0 {
 		return o, fmt.Errorf("engine: KV memory: %d is negative", o.KVMemory)
 	}
@@ -115,6 +165,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.loadModel == nil {
 		o.loadModel = loadCheckpoint
+	}
+	if o.loadWeights == nil {
+		o.loadWeights = loadWeights
 	}
 	seen := map[string]bool{}
 	for i := range o.Models {
@@ -139,6 +192,21 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if m.MaxNumSeqs == 0 {
 			m.MaxNumSeqs = o.MaxNumSeqs
+		}
+		if !(m.Weight >= 0) || m.Weight > maxWeight {
+			return o, fmt.Errorf("engine: model %s: weight: %v is not in (0, %d]", m.Name, m.Weight, maxWeight)
+		}
+		if err := checkSLA(m.SLA); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
+		}
+		if m.SLA.TTFT == 0 {
+			m.SLA.TTFT = o.SLA.TTFT
+		}
+		if m.SLA.TPOT == 0 {
+			m.SLA.TPOT = o.SLA.TPOT
+		}
+		if m.KeepAlive == nil {
+			m.KeepAlive = o.KeepAlive
 		}
 		if err := checkReasoningParser(m.ReasoningParser); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)

@@ -384,14 +384,10 @@ func (a *queue) before(b *queue) bool {
 func (q *queue) deadline(now time.Time) time.Time {
 	var soonest time.Time
 	for _, seq := range q.waiting {
-		ttft := seq.SLA.TTFT
-		if ttft == 0 {
-			ttft = q.SLA.TTFT
-		}
-		if ttft == 0 || len(seq.Sampled()) > 0 {
+		if seq.sla.TTFT == 0 || seq.late || len(seq.Sampled()) > 0 {
 			continue
 		}
-		at := seq.arrival.Add(ttft)
+		at := seq.arrival.Add(seq.sla.TTFT)
 		if at.After(now.Add(q.weights.loadTime)) && (soonest.IsZero() || at.Before(soonest)) {
 			soonest = at
 		}
@@ -567,7 +563,7 @@ func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 		}
 		wait += o.weights.loadTime
 		if l := s.limits.WeightBytes; l > 0 && o.WeightBytes+q.WeightBytes > l {
-			wait = max(wait, s.roomIn(o, now)) + s.minResident(o)
+			wait = max(wait, s.roomIn(o, now)) + s.minResident(o) + seconds(o.answer())
 		}
 	}
 	return max(wait, s.roomIn(q, now)) + q.weights.loadTime
@@ -588,7 +584,11 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 		if s.vacant(o) {
 			return max(0, o.weights.stay.Add(-s.minResident(o)).Sub(now))
 		}
-		return max(0, o.weights.stay.Sub(now)) + seconds(o.restOf())
+		rest := o.restOf()
+		if !o.weights.leaving { // others begin meanwhile
+			rest = max(rest, o.answer())
+		}
+		return max(0, o.weights.stay.Sub(now)) + seconds(rest)
 	}
 	slices.SortStableFunc(out, func(a, b *queue) int { return cmp.Compare(in(a), in(b)) })
 	wait := time.Duration(0)
@@ -598,3 +598,6 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 	}
 	return wait
 }
+
+// answer is how many seconds the usual answer takes.
+func (q *queue) answer() float64 { return q.cost.output * max(q.cost.interval, q.cost.step) }

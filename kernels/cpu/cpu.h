@@ -82,7 +82,7 @@ oi_pool *oi_pool_new(int threads);
 void oi_pool_free(oi_pool *p);
 void oi_run(oi_pool *p, oi_step *s);           // runs all of s; the caller is thread 0
 int oi_step_busy(oi_pool *p, const oi_step *s); // a late thread is still inside s
-void oi_quiesce(oi_pool *p);                    // waits until no thread is inside any step
+void oi_quiesce(oi_pool *p);                    // waits until no thread is inside a step that has ended
 
 // oi_out returns where to write bytes that belong at dst.
 void *oi_out(oi_thread *t, void *dst, size_t bytes);
