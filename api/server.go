@@ -85,6 +85,8 @@ func New(gen Generator, o Options) *Handler {
 		"/v1/models":           {method: "GET", serve: h.models},
 		"/v1/chat/completions": {method: "POST", serve: h.chat},
 		"/v1/completions":      {method: "POST", serve: h.completions},
+		"/v1/models/load":      {method: "POST", serve: h.load},
+		"/v1/models/unload":    {method: "POST", serve: h.unload},
 		"/tokenize":            {method: "POST", serve: h.tokenize},
 		"/detokenize":          {method: "POST", serve: h.detokenize},
 		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},

@@ -57,6 +57,7 @@ func (e *Engine) submit(q *request) error {
 				for _, s := range q.seqs {
 					e.live[s] = struct{}{}
 				}
+				e.keepAlive(q)
 			}
 		}
 	})
@@ -72,6 +73,20 @@ func (e *Engine) submit(q *request) error {
 	}
 	e.signal()
 	return nil
+}
+
+// keepAlive notes how long q's model is to stay after it. It is called with mu held.
+func (e *Engine) keepAlive(q *request) {
+	m, d := q.model, q.model.spec.keepAlive()
+	if q.KeepAlive != nil {
+		d = *q.KeepAlive
+	}
+	if d != m.keepAlive {
+		m.keepAlive = d
+		if err := e.sched.KeepAlive(m.name(), d); err != nil {
+			panic(err)
+		}
+	}
 }
 
 // cancel ends what is left of q: what waits at once, what a step is computing with that step.
@@ -96,8 +111,12 @@ func (m *model) refused(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &over):
-		m.count.refused.Add(1)
-		return &OverCapacityError{RetryAfter: over.RetryAfter, Waiting: over.Waiting}
+		reason := &m.count.refusedFull
+		if over.Target > 0 {
+			reason = &m.count.refusedSLA
+		}
+		reason.Add(1)
+		return &OverCapacityError{Model: m.name(), RetryAfter: over.RetryAfter, Waiting: over.Waiting, Predicted: over.Predicted, Target: over.Target}
 	case errors.Is(err, sched.ErrTooLong):
 		return fmt.Errorf("%w: %w", ErrContextLength, err)
 	case errors.Is(err, sched.ErrTooMany):
@@ -110,18 +129,18 @@ func (m *model) refused(err error) error {
 	return fmt.Errorf("%w: %w", ErrStep, err)
 }
 
-// Admit is the cheap check before a request's text is touched: it returns what Generate would
-// (ErrUnknownModel, ErrNotReady, ErrClosed, *OverCapacityError) for n more sequences now, and
-// reserves nothing.
-func (e *Engine) Admit(model string, n int) error {
-	m, err := e.ready(model)
+// Admit is the cheap check before a request's text is touched: it returns what Generate would for
+// a prompt whose length nobody knows yet (ErrUnknownModel, ErrNotReady, ErrClosed, *OverCapacityError, an InvalidError on
+// n), and reserves nothing. Of r, Model, N, SLA, Key and Priority count.
+func (e *Engine) Admit(r Request) error {
+	m, err := e.ready(r.Model)
 	if err != nil {
 		return err
 	}
 	err = ErrClosed
 	broken := e.under(func() {
 		if !e.closed {
-			err = e.sched.Check(time.Now(), m.name(), max(n, 1), 1, sched.SLA{}, "")
+			err = e.sched.Check(time.Now(), r.Model, max(r.N, 1), 0, r.SLA, r.Key)
 		}
 	})
 	if broken != nil {
@@ -171,8 +190,8 @@ func (e *Engine) enter(m *model) error {
 	case e.closed:
 		return ErrClosed
 	case own > 0 && (own > e.options.MaxWaiting || waiting+own > e.options.MaxWaitingTotal):
-		m.count.refused.Add(1)
-		return &OverCapacityError{RetryAfter: loadingRetry, Waiting: e.awaiting[m.index]}
+		m.count.refusedFull.Add(1)
+		return &OverCapacityError{Model: m.name(), RetryAfter: loadingRetry, Waiting: e.awaiting[m.index]}
 	}
 	e.awaiting[m.index]++
 	return nil

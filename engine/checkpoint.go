@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
 	"github.com/openinfer-go/openinfer/models/configs"
 	"github.com/openinfer-go/openinfer/models/demo"
-	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/models/registry"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
 )
@@ -38,16 +38,14 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 		return err
 	}
 	m.tok = tok
-	if m.spec.Quantize != "" {
-		how, err := quantize.ParseLoad(m.spec.Quantize)
-		if err != nil {
-			return err
-		}
-		d = how.Device(d)
-	}
-	if m.impl, err = registry.Load(c, d); err != nil {
+	if m.stamp, err = newStamp(m.spec.Path); err != nil {
 		return err
 	}
+	start := time.Now()
+	if m.impl, err = weightsOf(c, d, m.spec); err != nil {
+		return err
+	}
+	m.loadTime = time.Since(start)
 	m.odd = c.Warnings()
 	shape := m.impl.Shape()
 	m.maxPosition, m.padded, m.regimes = shape.MaxPosition, shape.Vocab, shape.Regimes

@@ -38,6 +38,8 @@ type Engine struct {
 	live     map[*sequence]struct{} // accepted, without a final event
 	awaiting []int                  // callers of Await by model
 	broken   error                  // a panic under mu: the loop is to start anew
+	moving   bool                   // weights are on their way
+	moved    chan struct{}          // closed, and made anew, when they have arrived
 	plan     MemoryPlan
 	loaded   bool // Load was called
 	closed   bool // nothing new is taken
@@ -48,6 +50,8 @@ type Engine struct {
 	device   kernels.Device
 	arena    arena
 	inFlight int // steps planned at a time: 2 to plan one while the one before runs
+
+	movers sync.WaitGroup
 
 	// The rest is the loop's own.
 	spare      []*flight
@@ -69,7 +73,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		options: o, log: o.Log, created: time.Now(),
 		byName: map[string]*model{}, allReady: make(chan struct{}), closing: make(chan struct{}), drained: make(chan struct{}),
-		wake: make(chan struct{}, 1), live: map[*sequence]struct{}{}, awaiting: make([]int, len(o.Models)),
+		wake: make(chan struct{}, 1), moved: make(chan struct{}), live: map[*sequence]struct{}{}, awaiting: make([]int, len(o.Models)),
 	}
 	for i, spec := range o.Models {
 		m := &model{index: i, spec: spec}
@@ -160,6 +164,7 @@ func (e *Engine) Models() []ModelInfo {
 	infos := make([]ModelInfo, len(e.models))
 	for i, m := range e.models {
 		infos[i] = m.describe()
+		infos[i].State = e.residency(m)
 	}
 	return infos
 }
@@ -170,7 +175,9 @@ func (e *Engine) Model(name string) (ModelInfo, error) {
 	if !ok {
 		return ModelInfo{}, fmt.Errorf("%w: %q", ErrUnknownModel, name)
 	}
-	return m.describe(), nil
+	info := m.describe()
+	info.State = e.residency(m)
+	return info, nil
 }
 
 // ready returns a model that can be used.

@@ -109,8 +109,13 @@ func (r *Request) validate(m *model) error {
 		return invalid("top_k", "%d is negative", p.TopK)
 	case r.MaxTokens < 1:
 		return invalid("max_tokens", "%d is less than 1", r.MaxTokens)
+	case r.Priority < -MaxPriority || r.Priority > MaxPriority:
+		return invalid("priority", "%d is not in [%d, %d]", r.Priority, -MaxPriority, MaxPriority)
 	case r.MinTokens < 0 || r.MinTokens > r.MaxTokens:
 		return invalid("min_tokens", "%d is not in [0, max_tokens = %d]", r.MinTokens, r.MaxTokens)
+	}
+	if err := checkSLA(r.SLA); err != nil {
+		return invalid("sla", "%v", err)
 	}
 	id := func(field string, id int32) error {
 		if id < 0 || int(id) >= m.info.Vocab {
@@ -215,7 +220,8 @@ func newRequest(r Request, m *model) *request {
 		s := &sequence{request: q, index: i, params: p, banned: banned, text: text.NewStream(stops)}
 		s.usage.Prompt = len(r.Prompt)
 		s.sched = &sched.Sequence{
-			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks, User: s,
+			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks,
+			SLA: r.SLA, Priority: -r.Priority, Key: r.Key, User: s,
 		}
 		s.sched.Identity.Salt = r.CacheSalt
 		q.seqs = append(q.seqs, s)

@@ -54,10 +54,14 @@ func (e *Engine) loop(ctx context.Context) {
 		for e.deliver(); e.launch(ctx); e.deliver() { // what is known goes out before a step is computed
 		}
 		e.deliver() // of what Plan ended
+		wait := idleWait
+		if again := e.move(); !again.IsZero() {
+			wait = max(0, min(wait, time.Until(again)))
+		}
 		if len(e.flights) == 0 { // else only a step that ends is a sign of life
 			e.beat()
 		}
-		timer.Reset(idleWait)
+		timer.Reset(wait)
 		select {
 		case f := <-e.landed:
 			e.beat()
@@ -159,6 +163,9 @@ func (e *Engine) land(f *flight) {
 	c := &f.model.count
 	c.steps.Add(1)
 	c.stepTime.Add(int64(f.end.Sub(f.begin)))
+	if e.options.stepped != nil {
+		e.options.stepped(f.plan, f.end.Sub(f.begin))
+	}
 	out := e.collect(f)
 	_ = e.under(func() { // restart sees to it
 		if e.broken == nil {
@@ -305,6 +312,7 @@ func (e *Engine) abandon() {
 	left := e.endAll()
 	e.mu.Unlock()
 	e.fail(left, ErrClosed)
+	e.movers.Wait()
 }
 
 // endAll forgets every sequence. It is called with mu held.

@@ -439,7 +439,7 @@ func TestQueueLimit(t *testing.T) {
 		t.Errorf("%d accepted, %d refused (in %v), want 3 and 7", accepted, refused, time.Since(start))
 	}
 	idle(t, e)
-	if got := e.Stats().Models[0].Refused; got != 7 {
+	if got := e.Stats().Models[0].RefusedFull; got != 7 {
 		t.Errorf("the counter says %d refused", got)
 	}
 }

@@ -137,9 +137,12 @@ func stepTimes(m models.Model, kv kernels.DType, spec sim.Spec, mostTokens int) 
 	return out
 }
 
-// Rates of the processor's kernels for a core, from docs/bench-cpu.md: prompts of the 1B shape, 101 tokens a second on
-// two cores at 2 GOP a token. Floats run at about a quarter. Observations soon correct both.
+// What the processor's kernels reach, from docs/bench-cpu.md: a single stream reads weights at 76 % of the bandwidth,
+// and prompts of the 1B shape run at 101 tokens a second on two cores, at 2 GOP a token. Floats run at about a quarter.
+// Observations soon correct all of it.
 const (
+	cpuBandwidthShare = 0.76
+
 	cpuInt8Rate  = 100e9
 	cpuFloatRate = 25e9
 )
@@ -173,6 +176,7 @@ func (e *Engine) spec() (sim.Spec, bool) {
 		readBandwidth.of[threads] = bandwidth
 	}
 	s := sim.Host(info.Description, bandwidth, float64(threads)*cpuFloatRate, float64(threads)*cpuInt8Rate)
+	s.BandwidthShare = cpuBandwidthShare
 	if e.options.Exact {
 		s.Coded = sim.Acc32
 	}
@@ -185,7 +189,7 @@ func (e *Engine) prior(m *model) []sched.Observation {
 	if !ok {
 		return nil
 	}
-	kv, err := kvType(m.spec.KVCacheDType, e.device.Info().KVTypes)
+	kv, err := KVCacheType(m.spec.KVCacheDType, e.device.Info().KVTypes...)
 	if err != nil {
 		return nil
 	}

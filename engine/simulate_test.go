@@ -196,13 +196,14 @@ func TestSimulatedCardIsRefusedWhatDoesNotFit(t *testing.T) {
 		card   string
 		models []string
 		kv     int64
+		weight int64
 		want   []string
 	}{
-		"weights":  {"rtx3090", []string{"qwen3.5-27b", "phi-4", "gemma-4-12b"}, 0, []string{"out of device memory", "GB asked for", "of 25.233 GB free"}},
-		"KV cache": {"rtx3090", []string{"qwen3.5-27b"}, 20 << 30, []string{"23.50 GiB free", "qwen3.5-27b 12.92 GiB", "20.00 GiB of KV cache were asked for", "would fit"}},
-		"card":     {"rtx4000", []string{"phi-4"}, 0, []string{"rtx4000", "rtx3090-unlocked", "h200"}},
+		"weights":  {"rtx3090", []string{"phi-4", "qwen3.5-27b"}, 0, 10 << 30, []string{"qwen3.5-27b", "12.93 GiB", "10.00 GiB"}},
+		"KV cache": {"rtx3090", []string{"qwen3.5-27b"}, 20 << 30, 0, []string{"23.50 GiB free", "qwen3.5-27b 12.92 GiB", "20.00 GiB of KV cache were asked for", "would fit"}},
+		"card":     {"rtx4000", []string{"phi-4"}, 0, 0, []string{"rtx4000", "rtx3090-unlocked", "h200"}},
 	} {
-		o := Options{Device: "sim:" + c.card, KVMemory: c.kv, Log: slog.New(slog.DiscardHandler)}
+		o := Options{Device: "sim:" + c.card, KVMemory: c.kv, WeightMemory: c.weight, Log: slog.New(slog.DiscardHandler)}
 		for _, m := range c.models {
 			o.Models = append(o.Models, ModelSpec{Name: m})
 		}

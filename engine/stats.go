@@ -35,11 +35,22 @@ type ModelStats struct {
 	GeneratedTokens  int64
 	Preemptions      int64
 	Finished         map[FinishReason]int64 // sequences
-	Refused          int64                  // requests
+	RefusedFull      int64                  // requests, since the queue was full
+	RefusedSLA       int64                  // and since their SLA could not be met
 	Steps            int64
 	StepSeconds      float64
 	PrefixQueries    int64 // tokens looked up
 	PrefixHits       int64 // tokens found
+
+	Resident    bool // the weights are on the device
+	Loads       int64
+	LoadSeconds float64 // of Loads, and of those that failed
+	// StepTimeError is how far the scheduler's predictions of steps' times were off lately: the median of the
+	// errors relative to the time taken.
+	StepTimeError float64
+	// Late counts sequences whose SLA could not be met any more before they ended; SellableTokens what those sampled
+	// that ended well within theirs.
+	Late, SellableTokens int64
 }
 
 // Health is what the step loop says of itself.
@@ -54,7 +65,7 @@ type Health struct {
 type counters struct {
 	steps, promptTokens, cachedTokens, generatedTokens atomic.Int64
 	stepTime                                           atomic.Int64 // nanoseconds
-	refused                                            atomic.Int64 // requests
+	refusedFull, refusedSLA                            atomic.Int64 // requests
 	finished                                           [FinishError + 1]atomic.Int64
 }
 
@@ -77,7 +88,7 @@ func (e *Engine) Stats() Stats {
 		c, ms := &m.count, &st.Models[i]
 		ms.PromptTokens, ms.CachedTokens, ms.GeneratedTokens = c.promptTokens.Load(), c.cachedTokens.Load(), c.generatedTokens.Load()
 		ms.Steps, ms.StepSeconds = c.steps.Load(), time.Duration(c.stepTime.Load()).Seconds()
-		ms.Refused, ms.Finished = c.refused.Load(), map[FinishReason]int64{}
+		ms.RefusedFull, ms.RefusedSLA, ms.Finished = c.refusedFull.Load(), c.refusedSLA.Load(), map[FinishReason]int64{}
 		for r := FinishStop; r <= FinishError; r++ {
 			ms.Finished[r] = c.finished[r].Load()
 		}
@@ -89,6 +100,8 @@ func (e *Engine) Stats() Stats {
 		ms.Running, ms.Waiting = q.Running, ms.Waiting+q.Waiting
 		ms.LiveBlocks, ms.CachedBlocks, ms.Blocks = b.Live, b.Cached, b.Capacity
 		ms.LiveStates, ms.CachedStates = b.States, b.Snapshots
+		ms.Resident, ms.Loads, ms.LoadSeconds = q.Residency == sched.Resident, int64(q.Loads), q.LoadSeconds
+		ms.StepTimeError, ms.Late, ms.SellableTokens = q.StepError, int64(q.Late), int64(q.SellableTokens)
 		ms.Preemptions, ms.PrefixQueries, ms.PrefixHits = int64(q.Preemptions), int64(q.PrefixQueried), int64(q.PrefixHit)
 		if b.Capacity > 0 {
 			states := b.States * m.cut.statePages() * m.cut.perPage()

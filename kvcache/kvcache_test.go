@@ -190,6 +190,42 @@ func TestWindow(t *testing.T) {
 }
 
 // TestPagesComeBack: the fullest page is filled first, so the others empty.
+// TestWeightIsTime shows for how long a model's blocks are found while others push them out: as many times as long as
+// those of another one as it is dearer.
+func TestWeightIsTime(t *testing.T) {
+	p := NewPool(41)
+	caches := map[float64]*Cache{}
+	for _, w := range []float64{1, 3} {
+		c, err := p.NewCache(Config{Model: fmt.Sprint(w), BlocksPerPage: 1, Groups: []Group{{BlockTokens: 16}}, Weight: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		caches[w] = c
+	}
+	kept := func(c *Cache, now int) (n int) { // how many of the latest prompts are found, without touching them
+		for i := now; i >= 0; i-- {
+			tab := c.NewTable(Identity{Salt: fmt.Sprint(i)})
+			if _, ok := c.index[c.chainTo(tab, 0, 0, count(16))]; !ok {
+				break
+			}
+			n++
+		}
+		return n
+	}
+	for i := range 400 {
+		for _, w := range []float64{1, 3} { // equal traffic
+			caches[w].Release(fill(t, caches[w], Identity{Salt: fmt.Sprint(i)}, count(16)))
+		}
+		if i < 100 {
+			continue
+		}
+		if cheap, dear := kept(caches[1], i), kept(caches[3], i); cheap+dear != 40 || dear < 29 || dear > 31 {
+			t.Fatalf("after %d of each, %d prompts of weight 1 are kept and %d of weight 3", i, cheap, dear)
+		}
+	}
+	verify(t, p)
+}
+
 func TestPagesComeBack(t *testing.T) {
 	p := NewPool(10)
 	c, err := p.NewCache(Config{Model: "m", BlocksPerPage: 4, Groups: []Group{{BlockTokens: 16}}, NoPrefixCache: true})

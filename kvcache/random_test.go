@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -320,6 +321,7 @@ func (w *world) alone(t *rapid.T, c *Cache) {
 // TestRandom runs random lives of sequences over one pool: every block holds what its tables say,
 // counts and lists agree, and at the end nothing is live.
 func TestRandom(t *testing.T) {
+	begun, lives, sealed, evictions := time.Now(), 0, uint64(0), uint64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
 		t.Repeat(w.actions())
@@ -327,6 +329,7 @@ func TestRandom(t *testing.T) {
 			s.c.Release(s.t)
 		}
 		for _, c := range w.caches {
+			sealed, evictions = sealed+c.sealed, evictions+c.evictions
 			if c.live+c.owners != 0 {
 				t.Fatalf("%d live blocks, %d states at rest", c.live, c.owners)
 			}
@@ -338,7 +341,9 @@ func TestRandom(t *testing.T) {
 		if err := w.pool.Verify(); err != nil {
 			t.Fatal(err)
 		}
+		lives++
 	})
+	t.Logf("row| random pools | %s | %d pools, %d blocks and snapshots sealed, %d taken for something else |", time.Since(begun).Round(time.Second/10), lives, sealed, evictions)
 }
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.

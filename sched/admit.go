@@ -41,7 +41,8 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	if s.draining {
 		return ErrDraining
 	}
-	if err := s.room(q, len(seqs)); err != nil {
+	first := seqs[0]
+	if err := s.capacity(q, ask{len(seqs), len(first.Prompt), first.MaxTokens, q.slaOf(first.SLA), first.Key}, now); err != nil {
 		q.stats.Refused += uint64(len(seqs))
 		return err
 	}
@@ -52,29 +53,35 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	for i, seq := range seqs {
 		s.age++
 		seq.age, seq.arrival, seq.queue, seq.state = s.age, now, q, waiting
+		seq.came, seq.sla = s.at(now), q.slaOf(seq.SLA)
 		seq.tokens = slices.Clone(seq.Prompt)
+		seq.due = seq.nextDue()
 		seq.marks = append(slices.Clone(seq.Marks), len(seq.Prompt)-1)
 		slices.Sort(seq.marks)
 		s.newTable(seq)
 		join(seq, seqs[:i])
+		q.hold(seq)
+		q.target(seq)
 		q.waiting = append(q.waiting, seq)
+	}
+	for _, seq := range seqs { // all families are known now
+		q.enqueue(seq)
+		work := 0.0
+		if seq.place >= 0 {
+			work = q.promptSeconds(q.decode, len(seq.tokens), 0)
+		}
+		s.promise(seq, work)
 	}
 	q.stats.Submitted += uint64(len(seqs))
 	return nil
 }
 
-// Check says what Submit would of n sequences with a prompt of so many tokens (0 when nobody has counted
-// them: what is ahead of it decides then), without taking them. The zero SLA stands for the model's; key is
-// Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
-func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla SLA, key string) error {
-	q := s.queue(model)
-	if q == nil {
-		return fmt.Errorf("%w %q", ErrUnknownModel, model)
+// slaOf is the SLA that a sequence has: its own, or else the model's.
+func (q *queue) slaOf(own SLA) SLA {
+	if own == (SLA{}) {
+		return q.SLA
 	}
-	if s.draining {
-		return ErrDraining
-	}
-	return s.room(q, n)
+	return own
 }
 
 // accepts says whether the sequence could ever run.
@@ -100,40 +107,6 @@ func (q *queue) accepts(seq *Sequence, inFlight int) error {
 	return nil
 }
 
-// room says whether n more sequences may queue. What may run has a place of its own, so a burst
-// to an idle model is counted as if it ran already.
-func (s *Scheduler) room(q *queue, n int) error {
-	most, over := q.MaxWaiting, false
-	if all := s.limits.MaxWaiting; all > 0 {
-		most = min(most, all)
-		over = q.beyond(n) > 0 && s.beyond(q, n) > all
-	}
-	if n > q.MaxSeqs+most {
-		return fmt.Errorf("%w: %d, of at most %d", ErrTooMany, n, q.MaxSeqs+most)
-	}
-	if over || q.beyond(n) > most {
-		return &OverCapacity{Model: q.Name, Waiting: len(q.waiting), RetryAfter: q.cost.place(q)}
-	}
-	return nil
-}
-
-// beyond is how many sequences would be accepted beyond what may run, with n more.
-func (q *queue) beyond(n int) int {
-	return max(0, len(q.waiting)+len(q.running)+n-q.MaxSeqs)
-}
-
-func (s *Scheduler) beyond(with *queue, n int) int {
-	sum := 0
-	for _, q := range s.queues {
-		if q == with {
-			sum += q.beyond(n)
-		} else {
-			sum += q.beyond(0)
-		}
-	}
-	return sum
-}
-
 // join puts seq into the family of those before it that have the same prompt.
 func join(seq *Sequence, before []*Sequence) {
 	alone := func(q *Sequence) bool {
@@ -150,9 +123,10 @@ func join(seq *Sequence, before []*Sequence) {
 		}
 		if o.Identity == seq.Identity && (&o.Prompt[0] == &seq.Prompt[0] || slices.Equal(o.Prompt, seq.Prompt)) {
 			if o.family == nil {
-				o.family = &family{}
+				o.family = &family{members: []*Sequence{o}}
 			}
 			seq.family = o.family
+			seq.family.members = append(seq.family.members, seq)
 			return
 		}
 		last = o.family
@@ -172,38 +146,51 @@ func (q *Sequence) follows() bool {
 	return f.first != q
 }
 
-// admit moves waiting sequences to q.running, in order of arrival, while their prompts can each
-// have share tokens of budget, and appends them to s.prompts. used of budget is spoken for.
+// wake lets the next member compute the prompt, or, once it is computed, all others go on.
+func (f *family) wake() {
+	for _, seq := range f.members {
+		if seq.state == waiting && seq.place < 0 {
+			seq.queue.enqueue(seq)
+		}
+	}
+}
+
+// admit moves waiting sequences to q.running, in their order, while their prompts can each have share tokens of
+// budget, and appends them to s.prompts. used of budget is spoken for.
 func (s *Scheduler) admit(q *queue, used, share, budget int) {
 	if !q.admits() {
 		return
 	}
 	long := 0
+	urgent := never // when a step has to begin for the most urgent of s.prompts
 	for _, seq := range s.prompts {
 		if seq.todo() > q.MaxBatchTokens {
 			long++
 		}
+		if seq.nextDue() != never {
+			urgent = min(urgent, seq.latest)
+		}
 	}
-	refusals := 0
-	for i := 0; i < len(q.waiting) && used < budget && len(q.running) < q.MaxSeqs && refusals < maxRefusals; {
-		seq := q.waiting[i]
-		if s.hold != nil && seq.age > s.hold.age {
-			return
+	s.tried = s.tried[:0]
+	for len(q.running) < q.MaxSeqs && len(s.tried) < maxRefusals {
+		seq := s.next(q, long < maxLong)
+		if seq == nil {
+			break
 		}
-		isLong := len(seq.tokens) > q.MaxBatchTokens
-		if seq.follows() || isLong && long >= maxLong {
-			i++
-			continue
+		if used >= budget && (seq.due == never || seq.latest >= urgent) { // the most urgent prompt is always let in
+			break
 		}
-		if !s.fit(q, seq, share) {
-			if q.blocked == nil || seq.age < q.blocked.age {
+		q.dequeue(seq)
+		if s.hold != nil && seq.age > s.hold.age || !s.fit(q, seq, share) {
+			if seq.refusedAt > 0 && (q.blocked == nil || seq.age < q.blocked.age) {
 				q.blocked = seq
 			}
-			refusals++
-			i++
+			s.tried = append(s.tried, seq)
 			continue
 		}
-		q.waiting = slices.Delete(q.waiting, i, i+1)
+		q.admitted++
+		q.chargeKey(seq)
+		q.waiting = remove(q.waiting, seq)
 		q.running = insert(q.running, seq)
 		seq.state = running
 		s.unblock(seq)
@@ -214,6 +201,17 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 			long++
 		}
 	}
+	for _, seq := range s.tried {
+		q.enqueue(seq)
+	}
+}
+
+// next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
+func (s *Scheduler) next(q *queue, long bool) *Sequence {
+	if s.hold != nil || q.admitted%fairTurn == fairTurn-1 && len(s.tried) == 0 {
+		return q.oldest(long)
+	}
+	return q.head(long)
 }
 
 // fit gives seq the blocks of all its tokens, as lookUp does. While others run it leaves them a few
@@ -231,7 +229,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		ok = q.Cache.Extend(seq.blocks, min(share, len(seq.tokens)), len(seq.tokens))
 	}
 	if ok && others {
-		ok = q.Cache.Available() >= max(1, len(q.running)/8)
+		ok = q.Cache.Available() >= max(1, len(q.running)/8, s.growth(q, seq))
 	}
 	if !ok {
 		q.Cache.Release(seq.blocks)
@@ -294,7 +292,15 @@ func (s *Scheduler) overtake(seq *Sequence) {
 		if b == nil || b.age > seq.age {
 			continue
 		}
-		if b.overtaken++; b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
+		b.overtaken++
+	}
+	s.holdOldest()
+}
+
+// holdOldest holds memory for the oldest of those who were passed often enough.
+func (s *Scheduler) holdOldest() {
+	for _, q := range s.queues {
+		if b := q.blocked; b != nil && b.overtaken >= s.limits.MaxOvertakes && (s.hold == nil || b.age < s.hold.age) {
 			s.hold = b
 		}
 	}

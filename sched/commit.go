@@ -33,7 +33,7 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 	}
 	copy(s.inFlight, s.inFlight[1:])
 	s.inFlight = s.inFlight[:len(s.inFlight)-1]
-	s.settle(p, now)
+	s.settle(p, err, now)
 	if err == nil {
 		err = out.check(p)
 	}
@@ -52,7 +52,7 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 			if out.Stop != nil {
 				stop = out.Stop[i]
 			}
-			s.commitSample(r, i, out.Tokens[i], stop)
+			s.commitSample(r, i, out.Tokens[i], stop, s.at(now))
 		}
 	}
 	s.spare = append(s.spare, p)
@@ -82,14 +82,15 @@ func (s *Scheduler) commitChunk(r *Row, row int) {
 	seq.queue.stats.PromptTokens += uint64(r.N)
 	seq.wanted = max(seq.wanted, r.LogitsTo)
 	s.computed(seq, r.Start+r.N)
+	s.progress(seq)
 	if seq.MaxTokens == 0 && seq.computed == len(seq.tokens) {
 		s.finish(seq, Event{Row: row, Reason: Length})
 	}
 }
 
-// commitSample commits a row that yields tokens. stop is the number of its tokens after which a
+// commitSample commits a row that yields tokens, now. stop is the number of its tokens after which a
 // stop string ends the sequence, or 0.
-func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int) {
+func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now time.Duration) {
 	seq := r.Seq
 	known := r.Start + r.N - r.Drafts // positions before it held tokens of the sequence
 	st := &seq.queue.stats
@@ -112,6 +113,12 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int) {
 	}
 	seq.barren = 0
 	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
+	if ev.Index == 0 {
+		seq.first = now
+		s.release(seq)
+		s.pace.done += seq.work
+	}
+	seq.last = now
 	n := 0
 	for ev.Reason == None && n < len(tokens) {
 		ev.Reason = seq.push(tokens[n], n+1 == stop)
@@ -143,8 +150,9 @@ func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
 	if n >= len(seq.Prompt)-1 {
 		seq.prefilled = true
-		if seq.family != nil {
-			seq.family.done = true
+		if f := seq.family; f != nil && !f.done {
+			f.done = true
+			f.wake()
 		}
 	}
 }

@@ -21,6 +21,18 @@
 // one it drops its blocks and is computed again, in its place. Recurrent state is planned last in a
 // step (Row.Runs), so that snapshots take only what memory nobody else needed.
 //
+// Models whose weights do not fit together take turns (residency.go). What waits for a parked model waits in its
+// queue. Room for it is made by models without work, longest unused first, at once; else by those that have work, longest
+// there first: they admit nobody until their running sequences have ended, which nothing cuts short. A model that has
+// work stays for MinResident at least, and one that left its place sooner, because it had none, leaves what it lacked to
+// who took it. So in one place there is one change a MinResident, and two more, at the most, and who has work stays for
+// two of them at the most while others wait. What waited first when a model was loaded, or after it had nothing to do, is admitted before
+// it leaves. Of the parked models that are waited for, the one with the nearest deadline that can be met comes next, but the
+// one asked for first is passed maxPassed times at most; and room is made for one at a time. So a parked model comes after at most
+// maxPassed others and each other one once, each of which takes at most two MinResident, the admission of one sequence, the
+// rest of the answers of who makes room, and a load. A preempted sequence of a model that leaves waits like the rest of
+// its queue, where it is among the first. The oldest sequence of all is thus brought, admitted and never preempted: it ends, and then the next.
+//
 // Facts that this rests on:
 //
 //   - Submit refuses a sequence that could not fit an empty pool.

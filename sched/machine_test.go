@@ -1,8 +1,8 @@
 package sched
 
 import (
-	"container/heap"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +26,7 @@ type machine struct {
 	changed   time.Time
 	changeErr error
 	switches  int
-	calls     calls
+	calls     []call // in order
 	out       Output
 }
 
@@ -35,25 +35,10 @@ type underway struct {
 	end  time.Time
 }
 
-// call is something to do at an instant; equal instants in order of n.
+// call is something to do at an instant.
 type call struct {
 	at time.Time
-	n  int
 	do func()
-}
-
-type calls []call
-
-func (c calls) Len() int { return len(c) }
-func (c calls) Less(i, j int) bool {
-	return c[i].at.Before(c[j].at) || c[i].at.Equal(c[j].at) && c[i].n < c[j].n
-}
-func (c calls) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *calls) Push(x any)   { *c = append(*c, x.(call)) }
-func (c *calls) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
 }
 
 var start = time.Unix(1_000_000, 0)
@@ -86,7 +71,14 @@ func (m *machine) model(name string, bytes int64, change func(*Model)) {
 
 // after calls do so long after the start.
 func (m *machine) after(d time.Duration, do func()) {
-	heap.Push(&m.calls, call{start.Add(d), len(m.calls), do})
+	at := start.Add(d)
+	i, _ := slices.BinarySearchFunc(m.calls, at, func(c call, at time.Time) int {
+		if c.at.After(at) {
+			return 1
+		}
+		return -1 // equal instants: those called first
+	})
+	m.calls = slices.Insert(m.calls, i, call{at, do})
 }
 
 // submit is a request of one sequence, with a prompt of its own.
@@ -144,7 +136,9 @@ func (m *machine) run(until time.Duration) {
 		case len(m.steps) > 0 && !m.now.Before(m.steps[0].end):
 			m.commit()
 		case len(m.calls) > 0 && !m.now.Before(m.calls[0].at):
-			heap.Pop(&m.calls).(call).do()
+			do := m.calls[0].do
+			m.calls = slices.Delete(m.calls, 0, 1)
+			do()
 		}
 	}
 }

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -51,7 +52,9 @@ type Plan struct {
 	Tokens int // sum of the rows' N
 
 	queue   *queue
-	charged float64 // seconds
+	work    Work
+	said    float64 // seconds it was predicted to take
+	charged float64 // and was booked with
 	dropped bool    // by Reset
 }
 
@@ -76,20 +79,27 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		return nil
 	}
 	s.arrange(now)
-	p := s.newPlan()
-	for _, q := range s.byUrgency(now) {
+	p, at := s.newPlan(), s.at(now)
+	s.byUrgency(at)
+	for i, q := range s.order {
 		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
-		s.planQueue(p, q)
-		if len(p.Rows) > 0 {
-			for i := range p.Rows { // last: snapshots take what memory is left
-				r := &p.Rows[i]
-				r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
-			}
-			s.served = q.served
-			s.charge(p)
-			s.inFlight = append(s.inFlight, p)
-			return p
+		s.planQueue(p, q, at)
+		if len(p.Rows) == 0 {
+			continue
 		}
+		for i := range p.Rows { // last: snapshots take what memory is left
+			r := &p.Rows[i]
+			r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
+		}
+		if len(s.inFlight) == 0 {
+			for _, idle := range s.order[:i] { // what cannot run earns no credit
+				idle.served = max(idle.served, q.served)
+			}
+		}
+		s.charge(p)
+		q.dirty = true
+		s.inFlight = append(s.inFlight, p)
+		return p
 	}
 	s.spare = append(s.spare, p)
 	return nil
@@ -104,30 +114,81 @@ func (s *Scheduler) newPlan() *Plan {
 	return &Plan{}
 }
 
-// byUrgency returns the models that have sequences, the one that should step next first: now that
-// is the one that has had the least device time for its weight. It is the one place that decides
-// between models.
-func (s *Scheduler) byUrgency(time.Time) []*queue {
+// byUrgency puts the models that have sequences into s.order, the one that should step next first. It is the one place
+// that decides between models.
+//
+// First are those that are not ahead: the one whose step has to begin soonest. A next token counts only once it
+// presses, that is when a step of another model might make it late; until then first tokens, which are due later, come
+// before it, and best-effort work may. Without anything due it is who has had least device time, by weight.
+//
+// Ahead is who has had Limits.Lag more device time, by weight, than the hungry one with least. Hungry is who has
+// best-effort work, which takes all time that it gets; the others get what their deadlines ask for. One that becomes
+// hungry begins Limits.Lag behind the one with most at worst: what it did not want before is no credit. A model that
+// is ahead still gets a step of its decoding rows, and nothing else, when a token presses and its streams take no
+// more than its share: what had more than that were its prompts, or streams that ran early.
+func (s *Scheduler) byUrgency(now time.Duration) {
 	s.order = s.order[:0]
+	most, weights, lag := math.Inf(-1), 0.0, s.limits.Lag.Seconds()
 	for _, q := range s.queues {
-		if q.weights.state == Resident && len(q.waiting)+len(q.running) > 0 {
-			s.order = append(s.order, q)
+		if q.weights.state != Resident || len(q.waiting)+len(q.running) == 0 {
+			q.hungry = false
+			continue
+		}
+		s.look(q, now)
+		most = max(most, q.served)
+		weights += q.Weight
+		s.order = append(s.order, q)
+	}
+	least := math.Inf(1)
+	for _, q := range s.order {
+		was := q.hungry
+		if q.hungry = q.plain+q.waitingPlain > 0; q.hungry {
+			if !was {
+				q.served = max(q.served, most-lag)
+			}
+			least = min(least, q.served)
+		}
+		s.served = max(s.served, min(most-lag, q.served))
+	}
+	for _, q := range s.order {
+		q.ahead, q.rowsOnly, q.urgency = q.served > least+lag, false, q.promptLatest
+		if s.presses(q, now) {
+			if q.urgency = q.latest; q.ahead && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
+				q.ahead, q.rowsOnly = false, true
+			}
 		}
 	}
-	slices.SortStableFunc(s.order, func(a, b *queue) int { return cmp.Compare(a.served, b.served) })
-	return s.order
+	slices.SortStableFunc(s.order, func(a, b *queue) int {
+		if ahead := b2i(a.ahead) - b2i(b.ahead); ahead != 0 {
+			return ahead
+		}
+		if !a.ahead && a.urgency != b.urgency {
+			return cmp.Compare(a.urgency, b.urgency)
+		}
+		return cmp.Compare(a.served, b.served)
+	})
 }
 
-// tokenBudget is how many tokens a step of q may have, and how many of them in prompts.
-func (s *Scheduler) tokenBudget(q *queue) (all, prompt int) {
-	if s.streaming > 0 {
-		return q.MaxBatchTokens, q.ChunkTokens
+// presses says that a token of q's decoding rows might be late if another model stepped now, and those whose tokens
+// are due before.
+func (s *Scheduler) presses(q *queue, now time.Duration) bool {
+	if q.rowDue == never {
+		return false
 	}
-	return q.MaxBatchTokens, q.MaxBatchTokens
+	before, other := q.least, 0.0
+	for _, o := range s.order {
+		if o != q {
+			other = max(other, o.least)
+			if o.rowDue <= q.rowDue {
+				before += o.least
+			}
+		}
+	}
+	return margin*(q.rowDue-now).Seconds() < before+other
 }
 
-func (s *Scheduler) planQueue(p *Plan, q *queue) {
-	budget, prompt := s.tokenBudget(q)
+func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
+	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
 	for _, seq := range q.running {
@@ -148,9 +209,14 @@ func (s *Scheduler) planQueue(p *Plan, q *queue) {
 		}
 	}
 
-	if prompt = min(prompt, budget-p.Tokens); prompt <= 0 {
+	if len(s.prompts) == 0 && len(q.waiting) == 0 {
 		return
 	}
+	prompt := s.promptTokens(q, p.Work(), budget-p.Tokens, now)
+	if prompt <= 0 || q.rowsOnly && len(p.Rows) > 0 {
+		return
+	}
+	average(&q.cost.chunk, float64(prompt))
 	share := max(1, prompt/8)
 	used := 0
 	for _, seq := range s.prompts {
@@ -185,7 +251,10 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 // planPrompts shares budget among s.prompts, which are in order of age.
 func (s *Scheduler) planPrompts(p *Plan, budget int) {
 	s.prompts = slices.DeleteFunc(s.prompts, func(q *Sequence) bool { return q.state != running })
-	shareOut(s.prompts, budget)
+	if len(s.prompts) == 0 {
+		return
+	}
+	s.shareOut(budget)
 	for _, seq := range s.prompts {
 		n := seq.chunk
 		if seq.state != running || n == 0 {
@@ -197,40 +266,6 @@ func (s *Scheduler) planPrompts(p *Plan, budget int) {
 		}
 		if s.grow(p, seq, n) {
 			s.addRow(p, seq, n, 0)
-		}
-	}
-}
-
-// shareOut sets each prompt's chunk: the same for all that need more than it, the whole rest for the
-// others, and what does not divide evenly to the oldest.
-func shareOut(prompts []*Sequence, budget int) {
-	for _, q := range prompts {
-		q.chunk = 0
-	}
-	open, level := len(prompts), 0
-	for again := true; again && open > 0; {
-		again = false
-		level = budget / open
-		for _, q := range prompts {
-			if n := q.todo(); q.chunk == 0 && n <= level {
-				q.chunk = n
-				budget -= n
-				open--
-				again = true
-			}
-		}
-	}
-	if open == 0 {
-		return
-	}
-	rest := budget - level*open
-	for _, q := range prompts {
-		if q.chunk == 0 {
-			q.chunk = level
-			if rest > 0 {
-				q.chunk++
-				rest--
-			}
 		}
 	}
 }

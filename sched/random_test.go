@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"testing"
 	"time"
@@ -24,15 +25,20 @@ type world struct {
 	flying  []*launch
 	steps   int
 	refused int
+	weights worldWeights
+	passed  map[string]passed // by model
 }
 
 func drawWorld(t *rapid.T) *world {
 	pages := uniform(t, "pages", 3, 14)
-	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}}
+	w := &world{pool: kvcache.NewPool(pages), dev: newDevice(pages), now: time.Unix(1000, 0), truths: map[*Sequence]*truth{}, passed: map[string]passed{}}
+	w.weights.since, w.weights.byHand = map[string]time.Time{}, map[string]bool{}
 	w.s = New(w.pool, Limits{
 		MaxWaiting:   rapid.SampledFrom([]int{0, 0, 6}).Draw(t, "all waiting"),
 		MaxOvertakes: rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "overtakes"),
 		InFlight:     uniform(t, "in flight", 0, 3),
+		WeightBytes:  rapid.SampledFrom([]int64{0, 10, 10}).Draw(t, "weight bytes"),
+		MinResident:  rapid.SampledFrom([]time.Duration{50 * time.Millisecond, 50 * time.Millisecond, 200 * time.Millisecond, 0}).Draw(t, "min resident"),
 	})
 	for i := range uniform(t, "models", 1, 3) {
 		w.addModel(t, fmt.Sprint("m", i))
@@ -64,16 +70,22 @@ func (w *world) addModel(t *rapid.T, name string) {
 	}
 	w.dev.caches[name] = c
 	batch := rapid.SampledFrom([]int{1, 8, 40, 100}).Draw(t, "batch tokens")
-	err = w.s.AddModel(Model{
+	d := Model{
 		Name: name, Cache: c, MaxTokens: uniform(t, "context", 20, 400),
-		MaxBatchTokens: batch, ChunkTokens: uniform(t, "chunk tokens", 0, batch),
-		MaxSeqs:    rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
-		MaxWaiting: uniform(t, "waiting", 0, 20),
-		Weight:     rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
-		Regimes:    rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
-	})
-	if err != nil {
-		t.Fatal(err)
+		MaxBatchTokens: batch,
+		MaxSeqs:        rapid.SampledFrom([]int{1, 4, 12}).Draw(t, "running"),
+		MaxWaiting:     uniform(t, "waiting", 0, 20),
+		Weight:         rapid.SampledFrom([]float64{0, 1, 4}).Draw(t, "weight"),
+		SLA:            drawSLA(t),
+		Prior:          drawPrior(t),
+		Regimes:        rapid.SampledFrom([][]int{nil, nil, {60}, {17, 130}}).Draw(t, "regimes"),
+	}
+	drawWeights(t, &d)
+	if err := w.s.AddModel(d); err != nil {
+		d.Parked = true
+		if err := w.s.AddModel(d); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -101,7 +113,7 @@ func drawPrompt(t *rapid.T) []int32 {
 }
 
 func (w *world) submit(t *rapid.T) {
-	q := rapid.SampledFrom(w.s.queues).Draw(t, "model")
+	q := w.drawModel(t)
 	prompt := drawPrompt(t)
 	id := kvcache.Identity{Salt: rapid.SampledFrom([]string{"", "a"}).Draw(t, "salt")}
 	var seqs []*Sequence
@@ -124,6 +136,7 @@ func (w *world) submit(t *rapid.T) {
 		default:
 			seq.EndTokens = []int32{endToken, 999}
 		}
+		seq.SLA, seq.Priority, seq.Key = drawSLA(t), uniform(t, "priority", -1, 1), rapid.SampledFrom([]string{"", "k", "l"}).Draw(t, "key")
 		tr := newTruth(seq)
 		tr.stopAt = rapid.SampledFrom([]int{0, 0, 0, 7}).Draw(t, "stop at")
 		seqs, truths = append(seqs, seq), append(truths, tr)
@@ -142,7 +155,7 @@ func (w *world) submit(t *rapid.T) {
 		if over.RetryAfter < time.Second || over.RetryAfter > 2*time.Minute {
 			t.Fatalf("retry after %s", over.RetryAfter)
 		}
-		if w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
+		if over.Target == 0 && over.Predicted == 0 && w.s.limits.MaxWaiting == 0 && accepted+len(seqs) <= q.MaxSeqs+q.MaxWaiting {
 			t.Fatalf("refused %d sequences although %d of %d+%d places are taken", len(seqs), accepted, q.MaxSeqs, q.MaxWaiting)
 		}
 	case errors.Is(err, ErrTooLong), errors.Is(err, ErrTooMany):
@@ -156,7 +169,6 @@ func (w *world) submit(t *rapid.T) {
 }
 
 func (w *world) plan(t *rapid.T) *Plan {
-	streaming := w.s.streaming
 	oldest := w.oldest()
 	decoding := map[*Sequence]bool{}
 	for _, q := range w.s.queues {
@@ -166,22 +178,27 @@ func (w *world) plan(t *rapid.T) *Plan {
 			}
 		}
 	}
+	fair := w.watch(t)
 	p := w.s.Plan(w.now)
+	fair()
 	if oldest != nil && !oldest.Running() { // an even older one may have been admitted, and need the room
 		if o := w.oldest(); oldest.Done() || o == nil || o.age > oldest.age {
 			t.Fatalf("the oldest running sequence, %d of %s, was preempted", oldest.age, oldest.Model)
 		}
 	}
 	if p == nil {
-		if len(w.s.inFlight) == 0 && !w.s.Idle() {
-			t.Fatalf("nothing to run, with sequences alive: %+v", w.s.Stats())
+		if len(w.s.inFlight) == 0 {
+			w.mustMove(t)
 		}
 		return nil
 	}
-	q, tokens, prompt := w.s.queue(p.Model), 0, 0
+	q, tokens := w.s.queue(p.Model), 0
 	seen := map[*Sequence]bool{}
 	for i := range p.Rows {
 		r := &p.Rows[i]
+		if w.s.Residency(p.Model) != Resident {
+			t.Fatalf("a step of %s, which is %s", p.Model, w.s.Residency(p.Model))
+		}
 		if r.Seq.Model != p.Model || seen[r.Seq] || r.N < 1 || p.Void(i) || !r.Seq.Running() {
 			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
 		}
@@ -194,9 +211,6 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("a row of %d tokens and %d drafts is under regime %d of %v", known, r.Drafts, r.Seq.Regime(), q.Regimes)
 		}
 		tokens += r.N
-		if r.N-r.Drafts > 1 {
-			prompt += r.N
-		}
 		end := r.Start + r.N - r.Drafts
 		if last := end == len(r.Seq.tokens)+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
@@ -207,8 +221,8 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("sequence %d of %s decodes, but has no row", seq.age, p.Model)
 		}
 	}
-	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs || min(streaming, w.s.streaming) > 0 && prompt > q.ChunkTokens {
-		t.Fatalf("%s: %d tokens (%d), %d in prompts, %d rows; at most %d, %d, %d", p.Model, tokens, p.Tokens, prompt, len(p.Rows), q.MaxBatchTokens, q.ChunkTokens, q.MaxSeqs)
+	if tokens != p.Tokens || tokens > q.MaxBatchTokens || len(p.Rows) > q.MaxSeqs {
+		t.Fatalf("%s: %d tokens (%d), %d rows; at most %d, %d", p.Model, tokens, p.Tokens, len(p.Rows), q.MaxBatchTokens, q.MaxSeqs)
 	}
 	w.flying = append(w.flying, newLaunch(p))
 	return p
@@ -240,7 +254,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 	w.run(t, 0)
 	l := w.flying[0]
 	w.flying = w.flying[1:]
-	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * time.Millisecond)
+	w.now = w.now.Add(time.Duration(1+l.plan.Tokens) * leastStep / 2)
 	if spoil != nil {
 		spoil(l)
 	}
@@ -264,6 +278,7 @@ func (w *world) commit(t *rapid.T, spoil func(l *launch)) {
 
 func (w *world) events(t *rapid.T) {
 	for _, e := range w.s.Events() {
+		seen.events++
 		tr := w.truths[e.Seq]
 		if err := tr.take(e); err != nil {
 			t.Fatal(err)
@@ -323,16 +338,13 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		})
 	}
-	return map[string]func(*rapid.T){
+	all := map[string]func(*rapid.T){
 		"submit": w.submit, "submit too": w.submit, "submit again": w.submit,
 		"plan": plan, "plan too": plan, "plan again": plan,
 		"commit": commit, "commit too": commit, "commit again": commit,
 		"steps": func(t *rapid.T) {
 			for range uniform(t, "steps", 1, 20) {
-				w.plan(t)
-				if len(w.flying) > 0 {
-					w.commit(t, nil)
-				}
+				w.step(t)
 			}
 		},
 		"run": func(t *rapid.T) {
@@ -361,7 +373,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"fail a model": func(t *rapid.T) {
 			rarely(t, 100)
-			w.s.FailModel(rapid.SampledFrom(w.s.queues).Draw(t, "model").Name, errStep)
+			w.s.FailModel(w.drawModel(t).Name, errStep)
 			w.events(t)
 		},
 		"reset": func(t *rapid.T) {
@@ -384,21 +396,32 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 	}
+	maps.Copy(all, w.moves())
+	return all
+}
+
+// step is a step, with weights that move beside it, or a wait until there can be one.
+func (w *world) step(t *rapid.T) {
+	w.plan(t)
+	w.begin(t)
+	if len(w.flying) > 0 {
+		w.commit(t, nil)
+		if w.weights.change != nil && w.steps%3 == 0 {
+			w.end(t, nil)
+		}
+	} else if w.weights.change != nil {
+		w.end(t, nil)
+	} else if at := w.s.Wake(w.now); !w.s.Idle() && !at.IsZero() {
+		w.now = at
+	}
 }
 
 // drain runs until nobody is left, and checks that this takes no longer than it should.
 func (w *world) drain(t *rapid.T) {
 	w.s.Drain()
-	tokens := 0
-	for _, tr := range w.alive {
-		tokens += len(tr.tokens)
-	}
-	bound := w.steps + 10*(10+tokens)*len(w.s.queues)
+	bound := w.steps + w.bound()
 	for !w.s.Idle() {
-		w.plan(t)
-		if len(w.flying) > 0 {
-			w.commit(t, nil)
-		}
+		w.step(t)
 		if err := w.s.Verify(); err != nil {
 			t.Fatal(err)
 		}
@@ -416,22 +439,48 @@ func (w *world) drain(t *rapid.T) {
 	}
 }
 
-// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans
-// and resets over small pools. After each action everything is recounted; every step finds in
-// memory what it should; every sequence gets the tokens it would get alone and one final event.
+// seen is what all timelines together have come to.
+var seen struct{ timelines, steps, events, finals, refused, preemptions, loads, parks, sieges uint64 }
+
+func (w *world) count() {
+	seen.timelines++
+	seen.steps += uint64(w.steps)
+	seen.refused += uint64(w.refused)
+	for _, st := range w.s.Stats() {
+		for _, n := range st.Finished {
+			seen.finals += n
+		}
+		seen.preemptions += st.Preemptions
+		seen.loads += st.Loads
+		seen.parks += st.Parks
+	}
+}
+
+// TestRandom draws timelines of models, requests, cancels, step errors, drafts, overlapping plans, resets, and weights that
+// come and go and fail to, over small pools. After each action everything is recounted; every step finds in memory what
+// it should; every sequence gets the tokens it would get alone and one final event; nobody waits for ever.
 func TestRandom(t *testing.T) {
+	begun := time.Now()
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		t.Repeat(w.actions())
 		w.drain(t)
+		w.count()
 	})
+	row(t, "random timelines", time.Since(begun), "%d timelines, %d steps, %d events, %d sequences ended, %d refused, %d preemptions, %d loads, %d parks, %d sieges",
+		seen.timelines, seen.steps, seen.events, seen.finals, seen.refused, seen.preemptions, seen.loads, seen.parks, seen.sieges)
+}
+
+// row logs a row of the table that scripts/sched-soak.sh makes.
+func row(t *testing.T, what string, took time.Duration, format string, args ...any) {
+	t.Logf("row| %s | %s | %s |", what, took.Round(time.Second/10), fmt.Sprintf(format, args...))
 }
 
 // TestMain sets how many timelines are drawn; -rapid.checks still overrides it.
 func TestMain(m *testing.M) {
 	checks := "300"
 	if os.Getenv("OPENINFER_SOAK") == "1" {
-		checks = "50000"
+		checks = "100000"
 	}
 	if err := errors.Join(flag.Set("rapid.checks", checks), flag.Set("rapid.steps", "120"), flag.Set("rapid.nofailfile", "true")); err != nil {
 		panic(err)

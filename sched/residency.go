@@ -39,7 +39,7 @@ type Switch struct {
 // they do not all fit, is told in doc.go.
 type weights struct {
 	state    Residency
-	leaving  bool          // it admits nobody, so that it can make room for Scheduler.next
+	leaving  bool          // it admits nobody, so that it can make room for Scheduler.incoming
 	unload   bool          // the same, because Park asked for it
 	wanted   bool          // Load asked for it
 	loadTime time.Duration // of the last load, or as declared
@@ -80,14 +80,14 @@ func (s *Scheduler) Switch(now time.Time) *Switch {
 	if len(out) > 0 {
 		return s.begin(out, nil, now)
 	}
-	if s.next != nil {
-		if out, ok := s.vacate(s.next, now); ok {
-			return s.begin(out, s.next, now)
+	if s.incoming != nil {
+		if out, ok := s.vacate(s.incoming, now); ok {
+			return s.begin(slices.Clone(out), s.incoming, now)
 		}
 	}
 	var in *queue
 	for _, q := range s.queues {
-		if q != s.next && q.asks() && (in == nil || q.before(in)) && s.affords(q, now) {
+		if q != s.incoming && q.asks() && (in == nil || q.before(in)) && s.affords(q, now) {
 			in = q
 		}
 	}
@@ -95,7 +95,7 @@ func (s *Scheduler) Switch(now time.Time) *Switch {
 		return nil
 	}
 	out, _ = s.vacate(in, now)
-	return s.begin(out, in, now)
+	return s.begin(slices.Clone(out), in, now)
 }
 
 // Switched says that a Switch was carried out. With an err, Park is parked and Load is not loaded: what
@@ -152,7 +152,7 @@ func (s *Scheduler) Park(name string, err error, now time.Time) error {
 	w.wanted = false
 	if w.state == Resident || w.state == Loading {
 		w.unload = true
-		s.release(q)
+		s.unhold(q)
 	}
 	s.arrange(now)
 	return nil
@@ -261,14 +261,14 @@ func (s *Scheduler) begin(out []*queue, in *queue, now time.Time) *Switch {
 	sw := &Switch{park: out, load: in, begun: now}
 	for _, q := range out {
 		q.weights.state, q.weights.unload = Parking, false
-		s.release(q)
+		s.unhold(q)
 		sw.Park = append(sw.Park, q.Name)
 	}
 	if in != nil {
 		sw.Load = in.Name
 		in.weights.state = Loading
-		if s.next == in {
-			s.setNext(nil)
+		if s.incoming == in {
+			s.bringNext(nil)
 		}
 	}
 	for _, q := range out {
@@ -278,20 +278,21 @@ func (s *Scheduler) begin(out []*queue, in *queue, now time.Time) *Switch {
 	return sw
 }
 
-// setNext changes which model room is being made for; those that were to leave for another one stay.
-func (s *Scheduler) setNext(q *queue) {
-	s.next = q
+// bringNext changes which model room is being made for; those that were to leave for another one stay.
+func (s *Scheduler) bringNext(q *queue) {
+	s.incoming = q
 	for _, o := range s.queues {
 		o.weights.leaving = false
 	}
 }
 
-// release forgets that memory refused a sequence of q, which admits nobody now: others need not wait
+// unhold forgets that memory refused a sequence of q, which admits nobody now: others need not wait
 // for it. It keeps count of who has overtaken it.
-func (s *Scheduler) release(q *queue) {
+func (s *Scheduler) unhold(q *queue) {
 	q.blocked = nil
 	if s.hold != nil && s.hold.queue == q {
 		s.hold = nil
+		s.holdOldest()
 	}
 }
 
@@ -322,21 +323,21 @@ func (s *Scheduler) arrange(now time.Time) {
 			w.asked = s.asks
 		}
 	}
-	if s.next != nil && len(s.next.waiting) == 0 {
-		s.setNext(nil)
+	if s.incoming != nil && len(s.incoming.waiting) == 0 {
+		s.bringNext(nil)
 	}
 	if s.change != nil {
 		return
 	}
-	if s.next == nil {
+	if s.incoming == nil {
 		s.choose(now)
 	}
-	if s.next != nil {
-		s.drain(s.next, now)
+	if s.incoming != nil {
+		s.drain(s.incoming, now)
 	}
 }
 
-// choose sets next: of the parked models that sequences wait for, one that was passed too often, else the
+// choose sets incoming: of the parked models that sequences wait for, one that was passed too often, else the
 // one with the nearest deadline that can still be met, else the one asked for first.
 func (s *Scheduler) choose(now time.Time) {
 	var best *queue
@@ -356,7 +357,7 @@ func (s *Scheduler) choose(now time.Time) {
 				q.weights.passed++
 			}
 		}
-		s.setNext(best)
+		s.bringNext(best)
 	}
 }
 
@@ -383,14 +384,10 @@ func (a *queue) before(b *queue) bool {
 func (q *queue) deadline(now time.Time) time.Time {
 	var soonest time.Time
 	for _, seq := range q.waiting {
-		ttft := seq.SLA.TTFT
-		if ttft == 0 {
-			ttft = q.SLA.TTFT
-		}
-		if ttft == 0 || len(seq.Sampled()) > 0 {
+		if seq.sla.TTFT == 0 || seq.late || len(seq.Sampled()) > 0 {
 			continue
 		}
-		at := seq.arrival.Add(ttft)
+		at := seq.arrival.Add(seq.sla.TTFT)
 		if at.After(now.Add(q.weights.loadTime)) && (soonest.IsZero() || at.Before(soonest)) {
 			soonest = at
 		}
@@ -426,16 +423,16 @@ func (s *Scheduler) missing(q *queue) int64 {
 }
 
 // affords says whether q, which is asked for, can come now without taking room from a model that has work
-// or that next waits for.
+// or that incoming waits for.
 func (s *Scheduler) affords(q *queue, now time.Time) bool {
-	if s.next == nil {
+	if s.incoming == nil {
 		_, ok := s.vacate(q, now)
 		return ok
 	}
 	if s.missing(q) > 0 {
 		return false
 	}
-	sum := q.WeightBytes + s.next.WeightBytes
+	sum := q.WeightBytes + s.incoming.WeightBytes
 	for _, o := range s.queues {
 		if o.weights.state != Parked && !o.weights.leaving {
 			sum += o.WeightBytes
@@ -462,7 +459,7 @@ func (s *Scheduler) mayGo(q *queue, now time.Time) (atOnce, drained bool) {
 	return false, !now.Before(w.stay) && !owes
 }
 
-// vacate returns what can be parked at once to make room for q, and whether that is enough.
+// vacate returns what can be parked at once to make room for q, in s.out, and whether that is enough.
 func (s *Scheduler) vacate(q *queue, now time.Time) ([]*queue, bool) {
 	out := s.out[:0]
 	for _, o := range s.queues {
@@ -472,8 +469,7 @@ func (s *Scheduler) vacate(q *queue, now time.Time) ([]*queue, bool) {
 	}
 	s.out = out
 	slices.SortStableFunc(out, leavingOrder)
-	out, ok := enough(out, s.missing(q))
-	return slices.Clone(out), ok
+	return leastOf(out, s.missing(q))
 }
 
 // drain lets models that have work leave when there is no other room for q, and no fewer than it takes. Who
@@ -498,14 +494,14 @@ func (s *Scheduler) drain(q *queue, now time.Time) {
 		}
 		return leavingOrder(a, b)
 	})
-	out, ok := enough(out, s.missing(q))
+	out, ok := leastOf(out, s.missing(q))
 	if !ok {
 		return
 	}
 	for _, o := range out {
 		if !s.vacant(o) && !o.weights.leaving {
 			o.weights.leaving = true
-			s.release(o)
+			s.unhold(o)
 		}
 	}
 }
@@ -529,9 +525,9 @@ func leavingOrder(a, b *queue) int {
 	return a.weights.loaded.Compare(b.weights.loaded)
 }
 
-// enough returns the first of out that have so many bytes together, without those that the last ones make
+// leastOf returns the first of out that have so many bytes together, without those that the last ones make
 // superfluous unless they are leaving, and whether there are so many.
-func enough(out []*queue, need int64) ([]*queue, bool) {
+func leastOf(out []*queue, need int64) ([]*queue, bool) {
 	n := 0
 	for ; need > 0 && n < len(out); n++ {
 		need -= out[n].WeightBytes
@@ -562,12 +558,12 @@ func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 		}
 	}
 	for _, o := range s.queues {
-		if o == q || !o.asks() || len(o.waiting) == 0 || o != s.next && q.asks() && q.before(o) {
+		if o == q || !o.asks() || len(o.waiting) == 0 || o != s.incoming && q.asks() && q.before(o) {
 			continue
 		}
 		wait += o.weights.loadTime
 		if l := s.limits.WeightBytes; l > 0 && o.WeightBytes+q.WeightBytes > l {
-			wait = max(wait, s.roomIn(o, now)) + s.minResident(o)
+			wait = max(wait, s.roomIn(o, now)) + s.minResident(o) + seconds(o.answer())
 		}
 	}
 	return max(wait, s.roomIn(q, now)) + q.weights.loadTime
@@ -588,11 +584,11 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 		if s.vacant(o) {
 			return max(0, o.weights.stay.Add(-s.minResident(o)).Sub(now))
 		}
-		rest := 0.0
-		for _, seq := range o.running {
-			rest = max(rest, o.cost.steps(o, seq))
+		rest := o.restOf()
+		if !o.weights.leaving { // others begin meanwhile
+			rest = max(rest, o.answer())
 		}
-		return max(0, o.weights.stay.Sub(now)) + time.Duration(rest*max(o.cost.interval, o.cost.step)*float64(time.Second))
+		return max(0, o.weights.stay.Sub(now)) + seconds(rest)
 	}
 	slices.SortStableFunc(out, func(a, b *queue) int { return cmp.Compare(in(a), in(b)) })
 	wait := time.Duration(0)
@@ -602,3 +598,6 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 	}
 	return wait
 }
+
+// answer is how many seconds the usual answer takes.
+func (q *queue) answer() float64 { return q.cost.output * max(q.cost.interval, q.cost.step) }

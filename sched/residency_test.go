@@ -508,8 +508,8 @@ func TestPrefixOutlivesParking(t *testing.T) {
 	}
 }
 
-// TestEnough takes no more than it needs.
-func TestEnough(t *testing.T) {
+// TestLeastOf takes no more than it needs.
+func TestLeastOf(t *testing.T) {
 	for _, c := range []struct {
 		bytes []int64
 		need  int64
@@ -525,13 +525,34 @@ func TestEnough(t *testing.T) {
 		for _, b := range c.bytes {
 			out = append(out, &queue{Model: Model{WeightBytes: b}})
 		}
-		out, ok := enough(out, c.need)
+		out, ok := leastOf(out, c.need)
 		var got []int64
 		for _, q := range out {
 			got = append(got, q.WeightBytes)
 		}
 		if !reflect.DeepEqual(got, c.want) || ok != (c.want != nil || c.need == 0) {
 			t.Errorf("%v for %d: got %v %t, want %v", c.bytes, c.need, got, ok, c.want)
+		}
+	}
+}
+
+// TestVerifyFindsWeights shows that Verify recounts where weights are.
+func TestVerifyFindsWeights(t *testing.T) {
+	for want, tamper := range map[string]func(s *Scheduler){
+		"bytes of weights":  func(s *Scheduler) { s.queue("b").weights.state = Resident },
+		"is parked with 1":  func(s *Scheduler) { s.queue("a").weights.state = Parked },
+		"is being moved":    func(s *Scheduler) { s.queue("b").weights.state = Loading },
+		"leaves for nobody": func(s *Scheduler) { s.queue("a").weights.leaving = true },
+		"but admits nobody": func(s *Scheduler) { s.queue("a").weights.unload, s.queue("a").blocked = true, &Sequence{} },
+	} {
+		m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 10})
+		m.model("a", 10, nil)
+		m.model("b", 10, parked)
+		m.submit("a", 4, 10)
+		m.run(20 * time.Millisecond)
+		tamper(m.s)
+		if err := m.s.verifyResidency(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 }

@@ -21,13 +21,15 @@ var update = flag.Bool("update", false, "write what the scenarios in testdata pr
 //
 //	pool PAGES                          pages of the pool, one of which is padding
 //	limits waiting=N overtakes=N        Limits
-//	model NAME block=16 perpage=1 context=N batch=N chunk=N seqs=N waiting=N weight=N
-//	      state=PAGES snapshots=N every=N regimes=N,N
-//	                                    with state, the model has recurrent state
-//	submit NAME MODEL prompt=N max=N n=1 salt=S text=NAME marks=N,N
+//	model NAME block=16 perpage=1 context=N batch=N seqs=N waiting=N weight=N
+//	      state=PAGES snapshots=N every=N regimes=N,N cost=N,N
+//	                                    with state, the model has recurrent state; with a cost, its
+//	                                    steps take so many us and so many more a token, which it is told
+//	submit NAME MODEL prompt=N max=N n=1 salt=S text=NAME marks=N,N ttft=MS tpot=MS priority=N key=S
 //	                                    a request; its prompt begins as that of request text, with
 //	                                    the answer to it, or is its own
-//	steps N                             plans and commits N steps, each taking 10 ms, and prints
+//	wait MS                             time goes by
+//	steps N                             plans and commits N steps, of 10 ms without a cost, and prints
 //	                                    their rows, as name position+tokens, and after a stroke where
 //	                                    they are cut, and in brackets a regime above 0
 //	quiet N                             the same, printing what ends only
@@ -65,6 +67,7 @@ type scenario struct {
 	now   time.Time
 	seqs  map[string]*Sequence
 	names map[*Sequence]string
+	costs map[string][]int
 }
 
 func runScenario(t *testing.T, text string) string {
@@ -135,8 +138,8 @@ func (c *scenario) do(f []string) {
 			c.t.Fatal(err)
 		}
 		if err := c.s.AddModel(Model{Name: f[1], Cache: cache, MaxTokens: number("context", 4096), MaxBatchTokens: number("batch", 64),
-			ChunkTokens: number("chunk", 0), MaxSeqs: number("seqs", 8), MaxWaiting: number("waiting", 100), Weight: float64(number("weight", 1)),
-			Regimes: numbers(text["regimes"])}); err != nil {
+			MaxSeqs: number("seqs", 8), MaxWaiting: number("waiting", 100), Weight: float64(number("weight", 1)),
+			Regimes: numbers(text["regimes"]), Prior: c.cost(f[1], numbers(text["cost"]))}); err != nil {
 			c.t.Fatal(err)
 		}
 	case "submit":
@@ -151,6 +154,9 @@ func (c *scenario) do(f []string) {
 		c.events()
 	case "cached":
 		c.print("%d", c.seqs[f[1]].CachedTokens())
+	case "wait":
+		n, _ := strconv.Atoi(f[1])
+		c.now = c.now.Add(time.Duration(n) * time.Millisecond)
 	case "drain":
 		c.s.Drain()
 	case "show":
@@ -170,6 +176,28 @@ func (c *scenario) do(f []string) {
 	}
 }
 
+// cost notes what a model's steps take, and returns what a device would say of it.
+func (c *scenario) cost(model string, us []int) (prior []Observation) {
+	if len(us) != 2 {
+		return nil
+	}
+	if c.costs == nil {
+		c.costs = map[string][]int{}
+	}
+	c.costs[model] = us
+	for n := 1; n <= 4096; n *= 2 {
+		prior = append(prior, Observation{Work{Rows: 1, Tokens: n, Samples: 1}, float64(us[0]+n*us[1]) / 1e6})
+	}
+	return prior
+}
+
+func (c *scenario) took(p *Plan) time.Duration {
+	if us := c.costs[p.Model]; us != nil {
+		return time.Duration(us[0]+p.Tokens*us[1]) * time.Microsecond
+	}
+	return 10 * time.Millisecond
+}
+
 func (c *scenario) submit(f []string) {
 	text, number := options(f[3:])
 	prompt := make([]int32, number("prompt", 1))
@@ -183,7 +211,8 @@ func (c *scenario) submit(f []string) {
 	var seqs []*Sequence
 	n := number("n", 1)
 	for i := range n {
-		seq := &Sequence{Model: f[2], Identity: kvcache.Identity{Salt: text["salt"]}, Prompt: prompt, MaxTokens: number("max", 1), Marks: numbers(text["marks"])}
+		seq := &Sequence{Model: f[2], Identity: kvcache.Identity{Salt: text["salt"]}, Prompt: prompt, MaxTokens: number("max", 1), Marks: numbers(text["marks"]),
+			Priority: number("priority", 0), Key: text["key"], SLA: SLA{TTFT: time.Duration(number("ttft", 0)) * time.Millisecond, TPOT: time.Duration(number("tpot", 0)) * time.Millisecond}}
 		name := f[1]
 		if n > 1 {
 			name = fmt.Sprint(name, i+1)
@@ -204,8 +233,8 @@ func (c *scenario) step(loud bool) {
 			c.print("%s: %d preempted", m.Model, n)
 		}
 	}
-	c.now = c.now.Add(10 * time.Millisecond)
 	if p == nil {
+		c.now = c.now.Add(10 * time.Millisecond)
 		if loud {
 			c.print("nothing to do")
 		}
@@ -231,6 +260,7 @@ func (c *scenario) step(loud bool) {
 	if loud {
 		c.print("%s", line)
 	}
+	c.now = c.now.Add(c.took(p))
 	c.s.Commit(p, out, nil, c.now)
 	c.events()
 }

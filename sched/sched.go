@@ -43,13 +43,10 @@ type Model struct {
 	MaxTokens int // context length: prompt and sampled tokens together
 	// MaxBatchTokens bounds the tokens of a step.
 	MaxBatchTokens int
-	// ChunkTokens bounds a step's prompt tokens while any sequence of any model is decoding: the
-	// gap between two tokens of a stream is about one such step per model. 0: MaxBatchTokens.
-	ChunkTokens int
-	MaxSeqs     int     // running at a time; at most MaxBatchTokens, so that each can have a row
-	MaxWaiting  int     // beyond MaxSeqs; more are refused
-	Weight      float64 // share of the device's time; 0 means 1
-	SLA         SLA     // of sequences that ask for none; zero: best effort
+	MaxSeqs        int     // running at a time; at most MaxBatchTokens, so that each can have a row
+	MaxWaiting     int     // beyond MaxSeqs; more are refused
+	Weight         float64 // share of the device's time; 0 means 1
+	SLA            SLA     // of sequences that ask for none; zero: best effort
 	// Prior is what the device says of steps' times before any was seen; nil: nothing.
 	Prior []Observation
 	// WeightBytes is what the weights take on the device, and LoadTime how long they take to come there.
@@ -77,8 +74,14 @@ type Scheduler struct {
 	limits Limits
 	queues []*queue // in the order they were added
 
-	age       uint64 // of the next sequence
-	streaming int    // running sequences that have yielded a token
+	age       uint64    // of the next sequence
+	epoch     time.Time // what times are counted from
+	started   bool
+	promises  []promise // first tokens that are due, soonest first
+	backlog   float64   // sum of their work
+	pace      pace
+	streaming int // running sequences that have yielded a token
+	plain     int // of them, those without a TPOT target that can still be met
 	hold      *Sequence
 	draining  bool
 
@@ -89,13 +92,15 @@ type Scheduler struct {
 	served   float64 // least service among the queues that had work at the last plan
 	lastStep time.Time
 
-	change *Switch // handed out and not carried out
-	next   *queue  // parked, and room is being made for it
-	asks   uint64  // queue.weights.asked of the one asked for last
+	change   *Switch // handed out and not carried out
+	incoming *queue  // parked, and room is being made for it
+	asks     uint64  // queue.weights.asked of the one asked for last
 
 	out     []*queue    // scratch of vacate and drain
 	order   []*queue    // scratch of byUrgency
-	prompts []*Sequence // scratch of planQueue
+	prompts []*Sequence // scratch of planQueue, and urgent of shareOut
+	urgent  []*Sequence
+	tried   []*Sequence // scratch of admit
 	evicted bool        // the plan being made has preempted
 }
 
@@ -105,8 +110,27 @@ type queue struct {
 	waiting, running []*Sequence
 	blocked          *Sequence // the oldest waiting one that memory refused
 
+	accounts map[string]*account
+	lanes    [2]heap[*lane] // what waits, in the order of admission
+	given    float64        // account.used of the key that was served last
+	admitted uint64
+	targets  []target // of the sequences whose TPOT can still be met, tightest first
+	streams  int      // how many those are
+	owed     int      // first tokens in Scheduler.promises
+	perToken float64  // blocks that a token takes
+
+	survey
+	dirty        bool // survey has to be made again
+	waitingPlain int  // of the sequences in lanes, those without a deadline
+
+	hungry   bool // has best-effort work, as of the last plan
+	ahead    bool // of the hungry ones by Limits.Lag
+	rowsOnly bool // it is, but gets a step of rows that decode
+	urgency  time.Duration
+
 	served float64 // seconds of device time by weight, with the plans in flight as estimated
 	cost   estimate
+	model  *predictor
 	stats  ModelStats
 
 	weights weights
@@ -118,14 +142,19 @@ func New(pool *kvcache.Pool, limits Limits) *Scheduler {
 	if limits.MaxOvertakes <= 0 {
 		limits.MaxOvertakes = 16
 	}
+	orElse := func(d *time.Duration, or time.Duration) {
+		if *d <= 0 {
+			*d = or
+		}
+	}
+	orElse(&limits.MaxStep, time.Second)
+	orElse(&limits.StreamStep, 250*time.Millisecond)
+	orElse(&limits.Lag, 100*time.Millisecond)
 	return &Scheduler{pool: pool, limits: limits}
 }
 
 // AddModel lets sequences of m be submitted.
 func (s *Scheduler) AddModel(m Model) error {
-	if m.ChunkTokens <= 0 {
-		m.ChunkTokens = m.MaxBatchTokens
-	}
 	if m.Weight == 0 {
 		m.Weight = 1
 	}
@@ -154,9 +183,14 @@ func (s *Scheduler) AddModel(m Model) error {
 	if m.KeepAlive <= 0 {
 		m.KeepAlive = -1
 	}
-	m.ChunkTokens = min(m.ChunkTokens, m.MaxBatchTokens)
 	m.MaxSeqs = min(m.MaxSeqs, m.MaxBatchTokens)
-	q := &queue{Model: m, served: s.served}
+	q := &queue{Model: m, served: s.served, dirty: true}
+	q.model = newPredictor(m.Prior)
+	for _, g := range m.Cache.Config().Groups {
+		if g.Kind == kvcache.Full || g.Kind == kvcache.SlidingWindow && g.Window >= m.MaxTokens {
+			q.perToken += 1 / float64(g.BlockTokens)
+		}
+	}
 	q.stats.Model = m.Name
 	q.weights.loadTime = m.LoadTime
 	if m.Parked {
@@ -228,6 +262,8 @@ func (s *Scheduler) Reset(err error) {
 	for _, q := range s.queues {
 		all := append(slices.Clone(q.running), q.waiting...)
 		q.running, q.waiting, q.blocked = q.running[:0], q.waiting[:0], nil
+		q.accounts, q.lanes, q.dirty = nil, [2]heap[*lane]{}, true
+		q.targets, q.streams, q.owed, q.waitingPlain = q.targets[:0], 0, 0, 0
 		for _, seq := range all {
 			if seq.state == ended { // its final event is made, but it was not unlisted
 				continue
@@ -238,7 +274,8 @@ func (s *Scheduler) Reset(err error) {
 			s.events = append(s.events, Event{Seq: seq, Index: len(seq.Sampled()), Row: -1, Reason: Failed, Err: err})
 		}
 	}
-	s.streaming, s.hold = 0, nil
+	s.streaming, s.plain, s.hold, s.promises = 0, 0, nil, s.promises[:0]
+	s.backlog = 0
 }
 
 // Drain refuses new sequences from now on; those accepted run to their end.
@@ -263,13 +300,25 @@ func (s *Scheduler) finish(seq *Sequence, ev Event) {
 		q.running = remove(q.running, seq)
 	} else {
 		q.waiting = remove(q.waiting, seq)
+		q.dequeue(seq)
 		s.unblock(seq)
 	}
+	q.dirty = true
 	s.setStreaming(seq, false)
+	s.release(seq)
+	q.untarget(seq)
+	q.letGo(seq)
 	seq.state = ended
 	seq.epoch++
 	q.stats.Finished[ev.Reason]++
 	q.cost.finished(len(seq.Sampled()))
+	if ev.Reason < Cancelled && seq.met() {
+		q.stats.Sellable++
+		q.stats.SellableTokens += uint64(len(seq.Sampled()))
+	}
+	if f := seq.family; f != nil && f.first == seq {
+		f.wake()
+	}
 	if len(ev.Tokens) == 0 {
 		ev.Index = len(seq.Sampled())
 	}
@@ -287,6 +336,8 @@ func (s *Scheduler) preempt(p *Plan, seq *Sequence) {
 	q.running = remove(q.running, seq)
 	q.waiting = insert(q.waiting, seq)
 	seq.state = waiting
+	seq.due = seq.nextDue()
+	q.enqueue(seq)
 	s.evicted = true
 	q.stats.Preemptions++
 }
@@ -315,11 +366,18 @@ func (s *Scheduler) setStreaming(seq *Sequence, on bool) {
 	if seq.streaming == on {
 		return
 	}
-	if seq.streaming = on; on {
-		s.streaming++
+	by := 1
+	if !on {
+		by = -1
 	} else {
-		s.streaming--
+		seq.plain = seq.late || seq.sla.TPOT == 0
 	}
+	seq.streaming = on
+	s.streaming += by
+	if seq.plain {
+		s.plain += by
+	}
+	seq.queue.dirty = true
 }
 
 // unblock forgets that memory refused seq, which has been admitted or has ended.
@@ -330,6 +388,7 @@ func (s *Scheduler) unblock(seq *Sequence) {
 	}
 	if s.hold == seq {
 		s.hold = nil
+		s.holdOldest()
 	}
 }
 
@@ -384,6 +443,10 @@ type OverCapacity struct {
 }
 
 func (e *OverCapacity) Error() string {
+	if e.Target > 0 && e.Predicted > e.Target {
+		return fmt.Sprintf("model %s is over capacity: the first token would come after %.2g s, and %.2g s are asked for; retry in %.0f s",
+			e.Model, e.Predicted.Seconds(), e.Target.Seconds(), e.RetryAfter.Seconds())
+	}
 	return fmt.Sprintf("model %s is over capacity: %d waiting; retry in %.0f s", e.Model, e.Waiting, e.RetryAfter.Seconds())
 }
 

@@ -12,7 +12,7 @@ import (
 type Sequence struct {
 	Model    string
 	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
-	Key      string           // whose it is; not used yet, for fairness between keys
+	Key      string           // whose it is: keys share a model fairly
 	Prompt   []int32          // at least one token
 
 	MaxTokens int     // to sample; 0 computes the prompt only
@@ -28,8 +28,9 @@ type Sequence struct {
 	// SkipPrefix computes the whole prompt even if its blocks are cached. It still leaves its own.
 	SkipPrefix bool
 
-	Priority int // not used yet
-	SLA      SLA // not used yet
+	// Priority orders what waits, higher first; below 0 is background. It delays nobody for ever.
+	Priority int
+	SLA      SLA // zero: the model's
 
 	User any // the submitter's own
 
@@ -37,10 +38,23 @@ type Sequence struct {
 	state   state
 	age     uint64 // order of arrival
 	arrival time.Time
-	blocks  *kvcache.BlockTable
-	tokens  []int32 // prompt, then sampled
-	marks   []int   // Marks and the end of the prompt
-	regime  int     // of blocks
+
+	// By the scheduler's own clock: when it came, when its first and its last token did, when its next one is due
+	// by its SLA (while it waits: what it is ordered by), and when a step has to begin for that. late says that
+	// its SLA cannot be met any more; promised that it is in Scheduler.promises.
+	sla                    SLA
+	came, first, last, due time.Duration
+	latest                 time.Duration
+	late, promised         bool
+	work                   float64 // seconds that its prompt was predicted to take when it was accepted
+
+	account     *account
+	lane, place int // in the order of waiting; place is -1 when it is not in it
+
+	blocks *kvcache.BlockTable
+	tokens []int32 // prompt, then sampled
+	marks  []int   // Marks and the end of the prompt
+	regime int     // of blocks
 
 	// Positions before computed are stored and committed; before planned, stored once the plans
 	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
@@ -53,6 +67,7 @@ type Sequence struct {
 	family    *family // of the request's sequences with the same prompt; nil when it is alone
 	prefilled bool    // the prompt was computed once
 	streaming bool    // counted in Scheduler.streaming
+	plain     bool    // and in Scheduler.plain
 	cached    int
 	wanted    int // prompt logits before this position were delivered
 	barren    int // rows in a row that yielded nothing
@@ -65,8 +80,9 @@ type Sequence struct {
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
 // and then find its blocks.
 type family struct {
-	first *Sequence // the one that computes it; nil before anybody does
-	done  bool
+	members []*Sequence
+	first   *Sequence // the one that computes it; nil before anybody does
+	done    bool
 }
 
 type state uint8

@@ -39,6 +39,7 @@ func (s *Scheduler) Stats() []ModelStats {
 	for i, q := range s.queues {
 		out[i] = q.stats
 		out[i].Waiting, out[i].Running = len(q.waiting), len(q.running)
+		out[i].StepError, out[i].StepErrorMean = q.model.errors()
 		out[i].Residency = q.weights.state
 	}
 	return out
@@ -46,7 +47,7 @@ func (s *Scheduler) Stats() []ModelStats {
 
 // Verify recounts lists, positions, budgets and the pool, and names the first that is wrong.
 func (s *Scheduler) Verify() error {
-	streaming, holdSeen := 0, s.hold == nil
+	streaming, plain, promised, holdSeen := 0, 0, 0, s.hold == nil
 	for _, q := range s.queues {
 		if len(q.running) > q.MaxSeqs {
 			return fmt.Errorf("sched: %s: %d running of at most %d", q.Name, len(q.running), q.MaxSeqs)
@@ -62,6 +63,9 @@ func (s *Scheduler) Verify() error {
 		for _, seq := range q.waiting {
 			blockedSeen = blockedSeen || seq == q.blocked
 			holdSeen = holdSeen || seq == s.hold
+			if seq.promised {
+				promised++
+			}
 			if seq.state != waiting || seq.planned != 0 || seq.pending != 0 || seq.drafting || seq.streaming {
 				return fmt.Errorf("sched: %s: sequence %d waits in state %d with %d tokens planned", q.Name, seq.age, seq.state, seq.planned)
 			}
@@ -71,12 +75,21 @@ func (s *Scheduler) Verify() error {
 				}
 			}
 		}
+		if err := q.verifyOrder(); err != nil {
+			return err
+		}
 		if !blockedSeen {
 			return fmt.Errorf("sched: %s: sequence %d is blocked but not waiting", q.Name, q.blocked.age)
 		}
 		for _, seq := range q.running {
 			if seq.streaming {
 				streaming++
+			}
+			if seq.streaming && seq.plain {
+				plain++
+			}
+			if seq.promised {
+				promised++
 			}
 			if seq.state != running || seq.computed > seq.planned || seq.planned > len(seq.tokens)+seq.pending ||
 				len(seq.tokens)+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || seq.computed != seq.blocks.Tokens() {
@@ -90,8 +103,9 @@ func (s *Scheduler) Verify() error {
 			}
 		}
 	}
-	if streaming != s.streaming || !holdSeen {
-		return fmt.Errorf("sched: %d streaming, counted %d; hold is waiting: %t", s.streaming, streaming, holdSeen)
+	if streaming != s.streaming || plain != s.plain || promised != len(s.promises) || !holdSeen {
+		return fmt.Errorf("sched: %d streaming, counted %d; %d plain, counted %d; %d promises, counted %d; hold is waiting: %t",
+			s.streaming, streaming, s.plain, plain, len(s.promises), promised, holdSeen)
 	}
 	if err := s.verifyResidency(); err != nil {
 		return err
@@ -112,6 +126,55 @@ func (s *Scheduler) Verify() error {
 	return nil
 }
 
+// verifyOrder recounts what waits, what each key has and who wants which TPOT.
+func (q *queue) verifyOrder() error {
+	held, ordered, streams := map[*account]int{}, 0, 0
+	for _, list := range [][]*Sequence{q.waiting, q.running} {
+		for _, seq := range list {
+			held[seq.account]++
+			if seq.sla.TPOT > 0 && !seq.late {
+				streams++
+			}
+			if q.accounts[seq.Key] != seq.account {
+				return fmt.Errorf("sched: %s: sequence %d has no account", q.Name, seq.age)
+			}
+			if seq.place < 0 {
+				if seq.state == waiting && !seq.follows() {
+					return fmt.Errorf("sched: %s: sequence %d waits for nobody, out of order", q.Name, seq.age)
+				}
+				continue
+			}
+			ordered++
+			l := &seq.account.lane[seq.lane]
+			if seq.state != waiting || seq.lane != q.laneOf(seq) || l.seqs.list[seq.place] != seq || q.lanes[seq.lane].list[l.place] != l {
+				return fmt.Errorf("sched: %s: sequence %d is not where it should be in the order", q.Name, seq.age)
+			}
+			if p := (seq.place - 1) / 2; seq.before(l.seqs.list[p]) {
+				return fmt.Errorf("sched: %s: sequence %d should go before %d", q.Name, seq.age, l.seqs.list[p].age)
+			}
+			if p := (l.place - 1) / 2; l.before(q.lanes[seq.lane].list[p]) {
+				return fmt.Errorf("sched: %s: key %q should go before %q", q.Name, seq.Key, q.lanes[seq.lane].list[p].account.key)
+			}
+		}
+	}
+	for _, a := range q.accounts {
+		if a.held != held[a] {
+			return fmt.Errorf("sched: %s: key %q has %d sequences, counted %d", q.Name, a.key, a.held, held[a])
+		}
+		ordered -= len(a.lane[0].seqs.list) + len(a.lane[1].seqs.list)
+	}
+	for i, t := range q.targets {
+		streams -= t.n
+		if t.n < 1 || i > 0 && q.targets[i-1].tpot >= t.tpot {
+			return fmt.Errorf("sched: %s: TPOT targets %v", q.Name, q.targets)
+		}
+	}
+	if ordered != 0 || streams != 0 {
+		return fmt.Errorf("sched: %s: %d too many in the order, %d too few streams", q.Name, -ordered, streams)
+	}
+	return nil
+}
+
 // verifyResidency recounts the weights on the device.
 func (s *Scheduler) verifyResidency() error {
 	if sum := s.held(); s.limits.WeightBytes > 0 && sum > s.limits.WeightBytes {
@@ -125,7 +188,7 @@ func (s *Scheduler) verifyResidency() error {
 			return fmt.Errorf("sched: %s is %s with %d running and %d plans in flight", q.Name, w.state, len(q.running), len(s.inFlight))
 		case moves != (w.state == Loading || w.state == Parking):
 			return fmt.Errorf("sched: %s is %s; it is being moved: %t", q.Name, w.state, moves)
-		case w.leaving && (s.next == nil || w.state != Resident):
+		case w.leaving && (s.incoming == nil || w.state != Resident):
 			return fmt.Errorf("sched: %s leaves for nobody, %s", q.Name, w.state)
 		case !q.admits() && (q.blocked != nil || s.hold != nil && s.hold.queue == q):
 			return fmt.Errorf("sched: %s is waited for by others, but admits nobody", q.Name)

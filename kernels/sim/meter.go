@@ -29,7 +29,7 @@ func (m *Meter) Info() kernels.Info {
 	return kernels.Info{
 		Name: "sim", Description: m.spec.String(), Simulated: m.spec.Description, Dedicated: true,
 		MemoryBytes: m.spec.UsableBytes(),
-		KVTypes:     []kernels.DType{kernels.F16, kernels.BF16, kernels.F32},
+		KVTypes:     []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8, kernels.BF16, kernels.F32},
 	}
 }
 

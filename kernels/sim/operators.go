@@ -88,11 +88,8 @@ func (m *Meter) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor,
 	if m.checked && kv.Layer == 0 && !m.ok(check.RotaryStore(q, kv, qkv, p)) {
 		return
 	}
-	m.charge(values(q, qkv, p.CosSin) + int64(q.Rows)*layerTokenBytes(kv.Layout))
+	m.charge(values(q, qkv, p.CosSin) + int64(q.Rows)*kv.Layout.LayerBytes())
 }
-
-// layerTokenBytes is what a token takes in one layer's cache.
-func layerTokenBytes(l *kernels.CacheLayout) int64 { return l.TokenBytes() / int64(l.Layers) }
 
 // Attention implements kernels.Device. The keys and values that a row's tokens see are read once: a
 // tile of queries shares them, and the tiles of a long row find them in the card's cache.
@@ -119,7 +116,7 @@ func (m *Meter) Attention(dst, q kernels.Tensor, kv kernels.KV, rows kernels.Rag
 	}
 	l := kv.Layout
 	flops := 2 * pairs * float64(q.Cols/l.KDim) * float64(l.KDim+l.VDim)
-	m.roofline(read*layerTokenBytes(l)+values(dst, q), flops, m.attentionRate())
+	m.roofline(read*l.LayerBytes()+values(dst, q), flops, m.attentionRate())
 }
 
 // windowed is the sum of min(first+i, w) for i below n.

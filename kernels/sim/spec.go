@@ -63,6 +63,7 @@ func (s Spec) UsableBytes() int64 {
 	return s.MemoryBytes - ReserveBytes
 }
 
+// String is what a device of s says of itself.
 func (s Spec) String() string {
 	return fmt.Sprintf("simulated %s: %.0f GiB, %.0f GB/s, %.0f TFLOP/s %v", s.Description,
 		float64(s.MemoryBytes)/(1<<30), s.Bandwidth/1e9, s.Rates[s.Coded]/1e12, s.Coded)

@@ -37,9 +37,14 @@ func OpenConfig(path string) (*Checkpoint, error) {
 	return OpenConfigBytes(path, raw)
 }
 
+// bareConfig is a folder with one file, which goes by the folder's name.
+type bareConfig struct{ memoryFolder }
+
+func (b bareConfig) path(string) string { return b.name }
+
 // OpenConfigBytes is OpenConfig of what a config.json holds. name stands for the path in errors.
 func OpenConfigBytes(name string, raw []byte) (*Checkpoint, error) {
-	return openConfig(name, memoryFolder{name, map[string][]byte{configFile: raw}})
+	return openConfig(name, bareConfig{memoryFolder{name, map[string][]byte{configFile: raw}}})
 }
 
 func openConfig(path string, f folder) (*Checkpoint, error) {
@@ -55,14 +60,6 @@ func openConfig(path string, f folder) (*Checkpoint, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// codes is how a module's weight is stored. 0 bits: as bf16.
-type codes struct {
-	bits  int
-	group int // inputs of a scale; 0: all of the row
-	sym   bool
-	order bool // the codes lie in activation order
 }
 
 const (
@@ -107,16 +104,16 @@ func (c *Checkpoint) makeMatrix(module string, n, k int, o matrixOptions) (kerne
 	return m, err
 }
 
-func (c *Checkpoint) madeCodes(module string, n, k int, lookedUp bool) (codes, error) {
+func (c *Checkpoint) madeCodes(module string, n, k int, lookedUp bool) (moduleConfig, error) {
 	switch {
 	case c.config.quant != nil:
 		return c.config.quant.declared(module)
 	case strings.HasSuffix(module, "lm_head") || strings.HasSuffix(module, "embed_tokens") && !lookedUp:
-		return codes{bits: 8, sym: true}, nil
+		return moduleConfig{bits: 8, sym: true}, nil
 	case lookedUp || n < madeOutputs || k%madeGroup != 0:
-		return codes{}, nil
+		return moduleConfig{}, nil
 	}
-	return codes{bits: 4, group: madeGroup, sym: true}, nil
+	return moduleConfig{bits: 4, group: madeGroup, sym: true}, nil
 }
 
 // make uses a name, which may be used once.
@@ -142,48 +139,50 @@ func (c *Checkpoint) makeVector(name string, shape []int) ([]float32, error) {
 	return make([]float32, n/4), nil
 }
 
-func (q *compressedTensors) declared(module string) (codes, error) {
+func (q *compressedTensors) declared(module string) (moduleConfig, error) {
 	ignored, err := match(q.ignore, module)
 	if err != nil {
-		return codes{}, fmt.Errorf("quantization_config.ignore: %w", err)
+		return moduleConfig{}, fmt.Errorf("quantization_config.ignore: %w", err)
 	}
 	if ignored != noMatch {
-		return codes{}, nil
+		return moduleConfig{}, nil
 	}
 	g, err := q.group(module)
 	if errors.Is(err, errNoTarget) {
-		return codes{}, nil
+		return moduleConfig{}, nil
 	}
-	return codes{bits: g.bits, group: g.group, sym: !g.asym, order: g.order}, err
+	return moduleConfig{bits: g.bits, group: g.group, sym: !g.asym, order: g.order}, err
 }
 
-func (q *gptq) declared(module string) (codes, error) { return q.module.declared(module, q.rules) }
+func (q *gptq) declared(module string) (moduleConfig, error) {
+	return q.module.declared(module, q.rules)
+}
 
-func (q *awq) declared(module string) (codes, error) {
+func (q *awq) declared(module string) (moduleConfig, error) {
 	if _, ok := q.skips(module); ok {
-		return codes{}, nil
+		return moduleConfig{}, nil
 	}
 	return q.module.declared(module, q.rules)
 }
 
-// declared is what the formats by module say, which quantise neither embedding nor output layer unless a rule names it.
-func (m moduleConfig) declared(module string, rules []moduleRule) (codes, error) {
+// declared is what the formats by module say (0 bits: as bf16), which quantise neither embedding nor output layer unless a rule names it.
+func (m moduleConfig) declared(module string, rules []moduleRule) (moduleConfig, error) {
 	for _, r := range rules {
 		fits, err := match(r.targets, module)
 		if err != nil {
-			return codes{}, fmt.Errorf("quantization_config.%s: %w", r.key, err)
+			return moduleConfig{}, fmt.Errorf("quantization_config.%s: %w", r.key, err)
 		}
 		if fits < patternMatch {
 			continue
 		}
 		if r.float {
-			return codes{}, nil
+			return moduleConfig{}, nil
 		}
 		m, err = r.members.apply(m)
-		return codes{m.bits, m.group, m.sym, m.order}, err
+		return m, err
 	}
 	if strings.HasSuffix(module, "lm_head") || strings.HasSuffix(module, "embed_tokens") {
-		return codes{}, nil
+		return moduleConfig{}, nil
 	}
-	return codes{m.bits, m.group, m.sym, m.order}, nil
+	return m, nil
 }

@@ -59,8 +59,8 @@ type quantFormat interface {
 	weight(c *Checkpoint, module string, n, k int) (weight, error)
 	// missing names the tensor that a module lacks that has no weight at all.
 	missing(module string) string
-	// declared is what the config alone says of a module.
-	declared(module string) (codes, error)
+	// declared is what the config alone says of a module; 0 bits: it is not quantised.
+	declared(module string) (moduleConfig, error)
 }
 
 // Matrix returns the weight of a linear layer or an embedding, [n, k], by the name of its module

@@ -201,7 +201,9 @@ func TestSimulatedServerSpeaksTheAPI(t *testing.T) {
 			}
 			return string(raw)
 		}
-		var list struct{ Data []struct{ ID, Simulated string } }
+		var list struct {
+			Data []struct{ ID, Simulated string }
+		}
 		if err := json.Unmarshal([]byte(get("/v1/models")), &list); err != nil || len(list.Data) != 2 {
 			t.Fatalf("%+v, %v", list, err)
 		}
