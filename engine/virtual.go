@@ -79,7 +79,7 @@ func NewVirtual(o Options, each func(VirtualEvent)) (*Virtual, error) {
 	}
 	v := &Virtual{engine: e, spec: spec, watches: map[string]*stopwatch{}, used: map[string]time.Duration{}, onEvent: each}
 	for _, m := range e.models {
-		kv, err := kvType(m.spec.KVCacheDType, e.device.Info().KVTypes)
+		kv, err := KVCacheType(m.spec.KVCacheDType, e.device.Info().KVTypes...)
 		if err != nil {
 			return nil, err
 		}
@@ -131,10 +131,11 @@ func (v *Virtual) Submit(r VirtualRequest) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrUnknownModel, r.Model)
 	}
-	return v.engine.sched.Submit(epoch.Add(v.now), &sched.Sequence{
+	err := v.engine.sched.Submit(epoch.Add(v.now), &sched.Sequence{
 		Model: r.Model, Prompt: r.Prompt, MaxTokens: r.Tokens, Marks: m.snapshotMarks(r.Prompt),
-		SLA: sched.SLA(r.SLA), Key: r.Key, Priority: r.Priority, User: r.User,
+		SLA: r.SLA, Key: r.Key, Priority: r.Priority, User: r.User,
 	})
+	return m.refused(err)
 }
 
 // Run moves the clock to that time.

@@ -16,12 +16,16 @@ type node struct {
 	memory  int64 // for KV cache and recurrent state; of a node with one model at a time, for its weights, too
 	weights int64 // for weights of resident models; 0: all are
 	alone   bool  // one model is resident at a time
+	// grouped: what waited for a model when it came to the card passes the head of the queue.
+	grouped bool
+	since   time.Duration // when a model came last
 
 	maxSeqs, maxTokens int
 
 	waiting  []*job // in order of arrival
 	running  [][]*job
 	resident []bool
+	warm     []bool          // by model: what its prompts share is in the prefix cache
 	used     []time.Duration // by model: when it last stepped
 	turn     int
 	held     int64 // of memory
@@ -52,7 +56,7 @@ func (j *job) tokens() int { return len(j.q.Prompt) + j.sampled }
 func newNode(card Card, models []string, memory, weights int64, alone bool) *node {
 	n := &node{
 		card: card, models: models, memory: memory, weights: weights, alone: alone, maxSeqs: 256, maxTokens: 2048, loading: -1,
-		running: make([][]*job, len(models)), resident: make([]bool, len(models)), used: make([]time.Duration, len(models)),
+		running: make([][]*job, len(models)), resident: make([]bool, len(models)), warm: make([]bool, len(models)), used: make([]time.Duration, len(models)),
 		results: make([]tally, len(models)),
 	}
 	sum := int64(0)
@@ -93,13 +97,22 @@ func (n *node) start() {
 	}
 }
 
-// admit moves the head of the queue to running as long as it fits.
+// admit moves requests from the head of the queue to running as long as they fit.
 func (n *node) admit() {
 	n.loading = -1
-	for len(n.waiting) > 0 {
-		j := n.waiting[0]
-		if !n.resident[j.model] { // nobody passes the head of the queue
-			n.loading = j.model
+	for i := 0; i < len(n.waiting); {
+		j := n.waiting[i]
+		if !n.resident[j.model] { // nobody passes the head of the queue, or only who waited for this model
+			if n.loading < 0 {
+				n.loading = j.model
+			}
+			if !n.grouped {
+				return
+			}
+			i++
+			continue
+		}
+		if n.loading >= 0 && j.q.At > n.since {
 			return
 		}
 		need := n.card.Sequence(j.q.Model, j.tokens()+1)
@@ -107,7 +120,10 @@ func (n *node) admit() {
 			return
 		}
 		n.hold(j, need)
-		n.waiting = n.waiting[1:]
+		if n.warm[j.model] {
+			j.computed = min(j.q.Shared/16*16, j.tokens()-1)
+		}
+		n.waiting = slices.Delete(n.waiting, i, i+1)
 		n.running[j.model] = append(n.running[j.model], j)
 	}
 }
@@ -133,6 +149,7 @@ func (n *node) makeRoom(i int) bool {
 			return false
 		}
 		n.resident[victim] = false
+		n.warm[victim] = !n.alone && n.warm[victim] // a process takes its cache along
 	}
 }
 
@@ -205,12 +222,13 @@ func (n *node) hold(j *job, bytes int64) {
 // done ends what is on the card.
 func (n *node) done() {
 	if n.stepping < 0 {
-		n.resident[n.loading], n.used[n.loading] = true, n.now
+		n.resident[n.loading], n.used[n.loading], n.since = true, n.now, n.now
 		return
 	}
 	for k, j := range n.jobs {
 		r := n.rows[k]
 		j.computed += r.Tokens
+		n.warm[j.model] = n.warm[j.model] || j.computed >= j.q.Shared
 		if !r.Sampled {
 			continue
 		}

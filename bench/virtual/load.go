@@ -13,6 +13,7 @@ type Request struct {
 	At     time.Duration // since the beginning
 	Model  string
 	Prompt []int32
+	Shared int // tokens of Prompt that all of the model begin with
 	Output int // tokens of the answer
 	SLA    engine.SLA
 }
@@ -56,7 +57,7 @@ func (m Mix) Load(seed uint64, rate float64, length time.Duration) []Request {
 		}
 		d := m.Demands[k]
 		out = append(out, Request{
-			At: time.Duration(at * float64(time.Second)), Model: d.Model, SLA: d.SLA,
+			At: time.Duration(at * float64(time.Second)), Model: d.Model, SLA: d.SLA, Shared: m.Shared,
 			Prompt: tokens(r, shared[k], logNormal(r, m.Prompt, 0.8)), Output: logNormal(r, m.Output, 0.5),
 		})
 	}

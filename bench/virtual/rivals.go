@@ -39,7 +39,7 @@ func FirstCome(s Setting, load []Request, until time.Duration) (Result, error) {
 		return Result{}, err
 	}
 	p := v.Plan()
-	n := newNode(priced{v, 0}, s.names(), p.KVBytes, p.WeightBudget, false)
+	n := newNode(priced{v, 0}, s.names(), p.KVBytes, p.WeightLimit, false)
 	share([]*node{n}, load, func(*Request) int { return 0 }, until)
 	return result("first come, first served", s, []*node{n}), nil
 }
@@ -66,14 +66,24 @@ const processStart = time.Second
 // Swap has one model on the card at a time. A request for another one waits until the running ones are done, as do all
 // that come after it, and then processes are exchanged; the weights come from the host's memory, not from a disk.
 func Swap(s Setting, load []Request, until time.Duration) (Result, error) {
+	return swap("one model at a time, in order", false, s, load, until)
+}
+
+// SwapGrouped is Swap, but all that wait for a model when it comes to the card are served before the next one comes.
+func SwapGrouped(s Setting, load []Request, until time.Duration) (Result, error) {
+	return swap("one model at a time, by model", true, s, load, until)
+}
+
+func swap(way string, grouped bool, s Setting, load []Request, until time.Duration) (Result, error) {
 	v, err := engine.NewVirtual(s.options(), nil)
 	if err != nil {
 		return Result{}, err
 	}
 	p := v.Plan()
 	n := newNode(priced{v, processStart}, s.names(), p.FreeBytes-p.ScratchBytes-p.ReserveBytes, 0, true)
+	n.grouped = grouped
 	share([]*node{n}, load, func(*Request) int { return 0 }, until)
-	return result("one model at a time", s, []*node{n}), nil
+	return result(way, s, []*node{n}), nil
 }
 
 func result(way string, s Setting, nodes []*node) Result {

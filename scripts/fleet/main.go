@@ -96,6 +96,12 @@ func (f *fleet) capacity(s virtual.Setting, m virtual.Mix) float64 {
 }
 
 func (f *fleet) together(card string) {
+	v, err := engine.NewVirtual(engine.Options{Device: "sim:" + card, Models: setting(card).Models, KVCacheDType: "fp8-e4m3"}, nil)
+	if err != nil {
+		f.err = err
+		return
+	}
+	fmt.Println(v.Plan())
 	s := setting(card)
 	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200}
 	full := f.capacity(s, m)
@@ -109,7 +115,7 @@ func (f *fleet) inTurn(card string) {
 	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200, InTurn: true}
 	full := f.capacity(s, m)
 	fmt.Printf("\n## Models asked for in turn: %s (simulated), parked in the host's memory by turns\n\nCapacity: %.2f requests/s.\n\n", card, full)
-	ways := []way{{"ours", virtual.Ours}, {"first come, first served", virtual.FirstCome}, {"one model at a time", virtual.Swap}}
+	ways := []way{{"ours", virtual.Ours}, {"first come, first served", virtual.FirstCome}, {"one model at a time, in order", virtual.Swap}, {"one model at a time, by model", virtual.SwapGrouped}}
 	f.table(s, m, ways, full)
 }
 
