@@ -383,9 +383,16 @@ func TestBestEffortEnds(t *testing.T) {
 // TestNobodyStarves: a request in the background ends within the bound of the package comment although requests of
 // higher priority, of other keys and with deadlines, come in every step.
 func TestNobodyStarves(t *testing.T) {
-	s, _ := newScheduler(t, Limits{})
+	v := newServer(t, 400, Limits{})
+	for _, m := range []string{"a", "b"} {
+		v.model(Model{Name: m, MaxTokens: 100, MaxBatchTokens: 50, MaxSeqs: 4, MaxWaiting: 60}, roofline(0, 0, 0, 0), 0)
+	}
+	s := v.s
 	const older, longest, slots = 3, 60, 4
 	var seqs []*Sequence
+	for range 20 { // these run when the others come
+		seqs = append(seqs, &Sequence{Model: "a", Prompt: make([]int32, 10), MaxTokens: 40, Priority: 5})
+	}
 	for range older + 1 {
 		seqs = append(seqs, &Sequence{Model: "a", Prompt: make([]int32, 40), MaxTokens: longest - 40, Priority: -1, SkipPrefix: true})
 	}
@@ -395,11 +402,11 @@ func TestNobodyStarves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last, steps, others := seqs[older], 0, 0
+	last, steps, others := seqs[20+older], 0, 0
 	for !last.Done() {
 		for i := range 8 {
-			sla := SLA{TTFT: time.Duration(1+steps%5) * 100 * time.Millisecond}
-			if s.Submit(now, &Sequence{Model: []string{"a", "b"}[i%2], Prompt: make([]int32, 30), MaxTokens: longest - 30, Priority: 5, Key: fmt.Sprint(steps % 100), SLA: sla}) == nil {
+			sla := SLA{TTFT: time.Duration(i%4) * time.Hour} // which is always accepted
+			if s.Submit(now, &Sequence{Model: []string{"a", "b"}[i%2], Prompt: make([]int32, 30), MaxTokens: longest - 30, Priority: 5, Key: fmt.Sprint(steps % 3), SLA: sla}) == nil {
 				others++
 			}
 		}
@@ -416,11 +423,12 @@ func TestNobodyStarves(t *testing.T) {
 		if p.Model == "a" {
 			steps++
 		}
-		if bound := (older + fairTurn*(older+1) + 16 + slots + 1) * longest; steps > bound {
+		const n = 20 + older
+		if bound := (n + fairTurn*(n+1) + 16 + slots + 1) * longest; steps > bound {
 			t.Fatalf("not done after %d steps of its model", steps)
 		}
 	}
-	if others < 20 {
+	if others < 100 {
 		t.Fatalf("only %d others came", others)
 	}
 	t.Logf("%d steps of its model, past %d others", steps, others)

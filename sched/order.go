@@ -192,10 +192,17 @@ func (q *queue) oldest(long bool) *Sequence {
 }
 
 // heap is a binary heap whose elements know their places.
-type heap[T interface {
+type heap[T ordered[T]] struct{ list []T }
+
+type ordered[T any] interface {
 	before(T) bool
 	setPlace(int)
-}] struct{ list []T }
+}
+
+var (
+	_ ordered[*lane]     = (*lane)(nil)
+	_ ordered[*Sequence] = (*Sequence)(nil)
+)
 
 func (h *heap[T]) push(x T) {
 	h.list = append(h.list, x)
