@@ -177,6 +177,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		if seq == nil {
 			break
 		}
+		seq.latest = q.latestStart(seq)
 		if used >= budget && (seq.due == never || seq.latest >= urgent) { // the most urgent prompt is always let in
 			break
 		}
@@ -197,6 +198,9 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
 		used += min(seq.todo(), share)
+		if seq.due != never {
+			urgent = min(urgent, seq.latest)
+		}
 		if seq.todo() > q.MaxBatchTokens {
 			long++
 		}
@@ -208,8 +212,13 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
 func (s *Scheduler) next(q *queue, long bool) *Sequence {
-	if s.hold != nil || q.admitted%fairTurn == fairTurn-1 && len(s.tried) == 0 {
+	if s.hold != nil {
 		return q.oldest(long)
+	}
+	if q.admitted%fairTurn == fairTurn-1 && len(s.tried) == 0 {
+		if seq := q.oldest(long); seq != nil {
+			return seq
+		}
 	}
 	return q.head(long)
 }

@@ -25,7 +25,8 @@ const (
 	// request finds time as well.
 	keyShare = 7. / 8
 	// inTime is what part of the time until a first token is due its prediction may fill: what comes between is
-	// not known, and the models share time not quite by deadline.
+	// not known, and models do not share time quite by deadline. With 0.8, a tenth of a saturated card's first tokens
+	// were late (TestGoodput).
 	inTime = 0.7
 )
 
@@ -181,11 +182,11 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	// Those that are due later, and would be in time without it.
 	sum := ahead
+	perSecond, spent := inTime*free/float64(time.Second), lead*free
 	for _, p := range s.promises[i:] {
 		sum += p.work
-		until := inTime * (p.due - now).Seconds()
-		if before, after := lead+sum/free, lead+(sum+work)/free; before <= until && after > until {
-			out.late = max(out.late, after-until)
+		if room := perSecond*float64(p.due-now) - spent - sum; room < work && room >= 0 {
+			out.late = max(out.late, (work-room)/free)
 		}
 	}
 	out.crowded = with > fullShare && with > taken

@@ -53,7 +53,8 @@ type survey struct {
 	// latest is when the queue's next step has to begin for its most urgent sequence; never without an SLA.
 	// promptLatest is that of those which wait for their first token.
 	latest, promptLatest time.Duration
-	plain                int     // running sequences without a deadline
+	plain                int     // running sequences that never had a deadline
+	late                 int     // those that cannot meet it
 	growth               float64 // tokens that the running sequences are expected to add
 	perTok               float64 // seconds that a prompt token adds to steps
 }
@@ -85,7 +86,11 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		}
 		due := seq.nextDue()
 		if due == never {
-			v.plain++
+			if seq.late {
+				v.late++
+			} else {
+				v.plain++
+			}
 			continue
 		}
 		need := v.least
@@ -107,8 +112,7 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		if seq == nil || seq.due == never {
 			break
 		}
-		n := len(seq.tokens)
-		seq.latest = seq.due - seconds(v.seconds+v.perTok*float64(n)+q.contextSeconds(0, n))
+		seq.latest = q.latestStart(seq)
 		if s.hopeless(q, seq, now, v.seconds) {
 			s.giveUp(seq)
 			continue
@@ -120,6 +124,15 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		break
 	}
 	q.dirty = false // taking a sequence out of its place set it
+}
+
+// latestStart is when steps have to begin for the deadline of a sequence that waits.
+func (q *queue) latestStart(seq *Sequence) time.Duration {
+	if seq.due == never {
+		return never
+	}
+	n := len(seq.tokens)
+	return seq.due - seconds(q.least+q.perTok*float64(n)+q.contextSeconds(0, n))
 }
 
 func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }
