@@ -153,9 +153,12 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	}
 	for _, q := range s.order {
 		q.ahead, q.rowsOnly, q.urgency = q.served > least+lag, false, q.promptLatest
-		if s.presses(q, now, 2) { // two, for a chunk of a prompt that is worth a step
+	}
+	next, need := s.nextPrompt()
+	for _, q := range s.order {
+		if q != next && s.presses(q, now, next, need) {
 			q.urgency = q.latest
-			if q.ahead && s.presses(q, now, 1) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
+			if q.ahead && s.presses(q, now, next, min(need, next.leastOf())) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
 				q.ahead, q.rowsOnly = false, true
 			}
 		}
@@ -171,22 +174,57 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	})
 }
 
-// presses says that a token of q's decoding rows might be late if another model stepped now, for so many times its
-// shortest step, and those whose tokens are due before.
-func (s *Scheduler) presses(q *queue, now time.Duration, times float64) bool {
-	if q.rowDue == never {
-		return false
+// nextPrompt is the model whose prompts should be computed next, if nothing presses, and the seconds of a step that is
+// worth it: twice the one with the smallest chunk, but no more than streams leave between two of their tokens.
+func (s *Scheduler) nextPrompt() (next *queue, need float64) {
+	for _, q := range s.order {
+		if q.ahead || q.least <= q.seconds {
+			continue
+		}
+		if next == nil || q.promptLatest < next.promptLatest || q.promptLatest == next.promptLatest && q.served < next.served {
+			next = q
+		}
 	}
-	before, other := q.least, 0.0
-	for _, o := range s.order {
-		if o != q {
-			other = max(other, o.least)
-			if o.rowDue <= q.rowDue {
-				before += o.least
+	if next == nil {
+		return nil, 0
+	}
+	tightest, rows := never, 0.0
+	for _, q := range s.order {
+		if q.rowDue != never {
+			tightest = min(tightest, q.targets[0].tpot)
+			if q != next {
+				rows += q.seconds
 			}
 		}
 	}
-	return margin*(q.rowDue-now).Seconds() < before+times*other
+	need = 2 * next.least
+	if tightest != never {
+		need = min(need, margin*(margin*tightest.Seconds()-rows))
+	}
+	return next, max(need, next.least)
+}
+
+// leastOf is the time of the shortest step with some of a prompt; 0 of no model.
+func (q *queue) leastOf() float64 {
+	if q == nil {
+		return 0
+	}
+	return q.least
+}
+
+// presses says that a token of q's decoding rows might be late if a step of next took so many seconds now, and those whose
+// tokens are due before stepped after it.
+func (s *Scheduler) presses(q *queue, now time.Duration, next *queue, need float64) bool {
+	if q.rowDue == never {
+		return false
+	}
+	before := q.seconds
+	for _, o := range s.order {
+		if o != q && o != next && o.rowDue <= q.rowDue {
+			before += o.seconds
+		}
+	}
+	return margin*(q.rowDue-now).Seconds() < before+need
 }
 
 func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {

@@ -2,6 +2,7 @@ package virtual
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -17,7 +18,7 @@ type Setting struct {
 }
 
 func (s Setting) options() engine.Options {
-	return engine.Options{Device: "sim:" + s.Card, Models: slices.Clone(s.Models), KVCacheDType: s.KVCacheDType, MaxWaiting: 1 << 16, MaxWaitingTotal: 1 << 16}
+	return engine.Options{Log: slog.New(slog.DiscardHandler), Device: "sim:" + s.Card, Models: slices.Clone(s.Models), KVCacheDType: s.KVCacheDType, MaxWaiting: 1 << 16, MaxWaitingTotal: 1 << 16}
 }
 
 func (s Setting) names() []string {

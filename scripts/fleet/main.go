@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,20 +39,47 @@ func main() {
 	log.SetFlags(0)
 	length := flag.Duration("length", 2*time.Minute, "of a load")
 	seeds := flag.Int("seeds", 3, "runs of each cell")
+	parts := flag.String("parts", "together turn", "which settings")
+	flag.Var(&loads, "loads", "times the capacity, separated by commas")
+	only := flag.String("ways", "", "those whose name has this in it; all if empty")
 	flag.Parse()
-	f := fleet{length: *length, seeds: *seeds}
+	f := fleet{length: *length, seeds: *seeds, only: *only}
 	fmt.Print("<!-- written by scripts/fleet; simulated: no card was measured -->\n\n")
-	f.together("a6000")
-	f.inTurn("rtx3090")
+	if strings.Contains(*parts, "together") {
+		f.together("a6000")
+	}
+	if strings.Contains(*parts, "turn") {
+		f.inTurn("rtx3090")
+	}
 	if f.err != nil {
 		log.Print(f.err)
 		os.Exit(1)
 	}
 }
 
+// multiples are loads as times the capacity.
+type multiples []float64
+
+var loads = multiples{0.5, 0.75, 1, 1.5, 2, 3, 4}
+
+func (m *multiples) String() string { return strings.Trim(fmt.Sprint([]float64(*m)), "[]") }
+
+func (m *multiples) Set(text string) error {
+	*m = nil
+	for _, t := range strings.Split(text, ",") {
+		x, err := strconv.ParseFloat(t, 64)
+		if err != nil {
+			return err
+		}
+		*m = append(*m, x)
+	}
+	return nil
+}
+
 type fleet struct {
 	length time.Duration
 	seeds  int
+	only   string
 	err    error
 }
 
@@ -96,12 +124,6 @@ func (f *fleet) capacity(s virtual.Setting, m virtual.Mix) float64 {
 }
 
 func (f *fleet) together(card string) {
-	v, err := engine.NewVirtual(engine.Options{Device: "sim:" + card, Models: setting(card).Models, KVCacheDType: "fp8-e4m3"}, nil)
-	if err != nil {
-		f.err = err
-		return
-	}
-	fmt.Println(v.Plan())
 	s := setting(card)
 	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200}
 	full := f.capacity(s, m)
@@ -121,7 +143,6 @@ func (f *fleet) inTurn(card string) {
 
 // table prints sellable tokens by load and then each model at twice the capacity.
 func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64) {
-	loads := []float64{0.5, 0.75, 1, 1.5, 2, 3, 4}
 	fmt.Print("Sellable tok/s (least to most of the runs), by load:\n\n| way |")
 	for _, l := range loads {
 		fmt.Printf(" %gx |", l)
@@ -129,6 +150,9 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 	fmt.Printf(" switches at 2x |\n|---|%s---|\n", strings.Repeat("---|", len(loads)))
 	var twice []virtual.Result
 	for _, w := range ways {
+		if !strings.Contains(w.name, f.only) {
+			continue
+		}
 		fmt.Printf("| %s |", w.name)
 		switches := 0
 		for _, l := range loads {
