@@ -156,7 +156,7 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	}
 	next, need := s.nextPrompt()
 	for _, q := range s.order {
-		if q != next && s.presses(q, now, next, need) {
+		if s.presses(q, now, next, need) {
 			q.urgency = q.latest
 			if q.ahead && s.presses(q, now, next, min(need, next.leastOf())) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
 				q.ahead, q.rowsOnly = false, true
@@ -212,17 +212,23 @@ func (q *queue) leastOf() float64 {
 	return q.least
 }
 
-// presses says that a token of q's decoding rows might be late if a step of next took so many seconds now, and those whose
-// tokens are due before stepped after it.
+// presses says that a token of q's decoding rows might be late if a step of next took so many seconds now, or, when
+// that is q or nobody, if another model stepped, and those whose tokens are due before stepped after it.
 func (s *Scheduler) presses(q *queue, now time.Duration, next *queue, need float64) bool {
 	if q.rowDue == never {
 		return false
 	}
-	before := q.seconds
+	before, other := q.seconds, 0.0
 	for _, o := range s.order {
-		if o != q && o != next && o.rowDue <= q.rowDue {
+		if o == q || o == next {
+			continue
+		}
+		if other = max(other, o.seconds); o.rowDue <= q.rowDue {
 			before += o.seconds
 		}
+	}
+	if next == nil || next == q {
+		need = other
 	}
 	return margin*(q.rowDue-now).Seconds() < before+need
 }
