@@ -56,9 +56,14 @@ func (w *world) siege(t *rapid.T) {
 	if len(w.alive) == 0 || uniform(t, "really", 0, 3) != 1 {
 		t.Skip()
 	}
-	seen.sieges++
 	oldest := w.alive[0]
-	bound := w.steps + w.bound()
+	sla := oldest.seq.sla // beside others with deadlines it gets what it asks for, and no more
+	asked := sla.TTFT + sla.TPOT*time.Duration(oldest.seq.MaxTokens)
+	if asked > 10*time.Second {
+		t.Skip("it has time")
+	}
+	bound := w.steps + w.bound() + int(asked/leastStep)
+	seen.sieges++
 	for i := 0; oldest.final == nil; i++ {
 		q := w.s.queues[i%len(w.s.queues)]
 		seq := &Sequence{Model: q.Name, Prompt: []int32{int32(i), 2, 3}, MaxTokens: 5 + i%40}
