@@ -40,6 +40,7 @@ func TestPingPong(t *testing.T) {
 		for _, open := range []time.Duration{0, 30 * time.Millisecond, 400 * time.Millisecond} {
 			t.Run(fmt.Sprint(open, " in flight ", inFlight), func(t *testing.T) {
 				m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 10, MinResident: stay, InFlight: inFlight})
+				m.verify = open != 30*time.Millisecond // long queues
 				m.model("a", 10, nil)
 				m.model("b", 10, parked)
 				var ended [2]int
