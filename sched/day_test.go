@@ -65,7 +65,6 @@ type day struct {
 	rng    *rand.Rand
 	models []dayModel
 	rate   float64 // requests a second at noon
-	until  time.Time
 	quiet  bool
 
 	counts map[string]*dayCounts
