@@ -27,8 +27,10 @@ func (q *Sequence) nextDue() time.Duration {
 	n := len(q.Sampled())
 	switch {
 	case q.late:
-	case n == 0 && q.sla.TTFT > 0:
+	case n == 0 && q.pending == 0 && q.sla.TTFT > 0:
 		return q.came + q.sla.TTFT
+	case n == 0 && q.sla.TTFT > 0 && q.sla.TPOT > 0: // the first is being sampled
+		return q.came + q.sla.TTFT + q.sla.TPOT*time.Duration(q.pending)
 	case n > 0 && q.sla.TPOT > 0:
 		k := time.Duration(q.pending)
 		return min(q.last+q.sla.TPOT*(1+k), q.first+q.sla.TPOT*(time.Duration(n)+k)-q.sla.TPOT*time.Duration(min(n, 4))/8)

@@ -245,3 +245,16 @@ func TestBadModel(t *testing.T) {
 		}
 	}
 }
+
+// TestNextDueWhileTheFirstIsSampled shows what the second token is due by before the first has come: nothing, when only
+// the first was asked for in time.
+func TestNextDueWhileTheFirstIsSampled(t *testing.T) {
+	seq := &Sequence{sla: SLA{TTFT: time.Second}, came: time.Minute, pending: 1}
+	if due := seq.nextDue(); due != never {
+		t.Errorf("due at %s", due)
+	}
+	seq.sla.TPOT = time.Second / 4
+	if due := seq.nextDue(); due != time.Minute+5*time.Second/4 {
+		t.Errorf("due at %s", due)
+	}
+}
