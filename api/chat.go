@@ -22,6 +22,7 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 	}
 	refuse(o, refusals, chatRefusals)
 	g.params = readParams(o, g.model, 1)
+	g.service = readService(o, r.Header)
 	if withLogprobs := o.bool("logprobs", false); withLogprobs {
 		g.logprobs = new(int)
 	}
@@ -38,7 +39,7 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 	if err := o.failure(); err != nil {
 		return err
 	}
-	if err := h.gen.Admit(g.model.Name, g.n); err != nil {
+	if err := h.gen.Admit(g.probe(w, g.n)); err != nil {
 		return err
 	}
 	conversation.MaxTokens = g.countedTokens()
@@ -144,7 +145,11 @@ type head struct {
 }
 
 func (g *generation) head(object string) head {
-	return head{g.id, object, g.created, g.model.Name, g.h.fingerprint}
+	fingerprint := g.h.fingerprint
+	if g.model.Simulated != "" {
+		fingerprint += "_simulated"
+	}
+	return head{g.id, object, g.created, g.model.Name, fingerprint}
 }
 
 // chatShape makes chat objects of a generation.

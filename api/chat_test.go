@@ -213,9 +213,12 @@ func TestChatParameters(t *testing.T) {
 	want := engine.Request{ID: r[0].ID, Model: "M", Prompt: r[0].Prompt, N: 2, MaxTokens: 5, MinTokens: 2, Stop: []string{"A", "B"},
 		Sampling: engine.SamplingParams{Temperature: .5, TopP: .9, TopK: 40, MinP: .1, PresencePenalty: 1, FrequencyPenalty: -1,
 			RepetitionPenalty: 1.1, LogitBias: map[int32]float32{65: -100, 66: 2.5}, Seed: &seed},
-		IncludeStop: true, StopTokenIDs: []int32{5, 6}, IgnoreEOS: true, KeepSpecial: true, CacheSalt: "s"}
+		IncludeStop: true, StopTokenIDs: []int32{5, 6}, IgnoreEOS: true, KeepSpecial: true, CacheSalt: "s", Key: r[0].Key}
 	if !reflect.DeepEqual(r[0], want) {
 		t.Errorf("got  %+v\nwant %+v", r[0], want)
+	}
+	if k := r[0].Key; k == "" || k == "u" || r[1].Key != "" {
+		t.Errorf("whose requests they are: %q and %q, want a hash and nobody's", k, r[1].Key)
 	}
 	want = engine.Request{ID: r[1].ID, Model: "M", Prompt: r[1].Prompt, N: 1, MaxTokens: 4096 - 21,
 		Sampling: engine.SamplingParams{Temperature: 1, TopP: 1, RepetitionPenalty: 1}}

@@ -28,6 +28,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		least = 0
 	}
 	g.params = readParams(o, g.model, least)
+	g.service = readService(o, r.Header)
 	g.promptOnly = g.maxField != "" && g.maxTokens == 0
 	if n := o.integer("logprobs", 0, maxLogprobs); n != nil {
 		count := int(*n)
@@ -38,7 +39,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 	if err := o.failure(); err != nil {
 		return err
 	}
-	if err := h.gen.Admit(g.model.Name, g.n*len(inputs)); err != nil {
+	if err := h.gen.Admit(g.probe(w, g.n*len(inputs))); err != nil {
 		var e *engine.InvalidError
 		if errors.As(err, &e) && e.Field == "n" && len(inputs) > 1 {
 			return invalid("prompt", "%d prompts with n of %d: %s", len(inputs), g.n, e.Message)

@@ -64,6 +64,11 @@ func asError(err error) *apiError {
 		e.status, e.kind, e.code, e.retryAfter = 429, "rate_limit_error", "over_capacity", max(over.RetryAfter, time.Second)
 	case errors.Is(err, engine.ErrOverCapacity):
 		e.status, e.kind, e.code, e.retryAfter = 429, "rate_limit_error", "over_capacity", time.Second
+	case errors.Is(err, engine.ErrLoad):
+		e.status, e.kind, e.code, e.retryAfter = 503, "service_unavailable_error", "model_load_failed", 10*time.Second
+		e.message = "the model's weights could not be loaded again; the server's log says why"
+	case errors.Is(err, engine.ErrUnloaded):
+		e.status, e.kind, e.code, e.retryAfter = 503, "service_unavailable_error", "model_unloaded", time.Second
 	case errors.Is(err, engine.ErrNotReady):
 		e.status, e.kind, e.code, e.retryAfter = 503, "service_unavailable_error", "model_loading", 2*time.Second
 	case errors.Is(err, engine.ErrClosed):

@@ -77,6 +77,7 @@ type generation struct {
 	// promptOnly drops what is generated: the engine always makes a token, the client wants none.
 	promptOnly bool
 	maxNew     []int // by prompt
+	key        string
 }
 
 // shape makes an endpoint's objects of a generation.
@@ -145,6 +146,7 @@ func (g *generation) request(i int) engine.Request {
 		Stop: g.stop, IncludeStop: g.includeStop, StopTokenIDs: g.stopTokenIDs,
 		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.Marks,
 		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt,
+		SLA: g.sla, Priority: g.priority, Key: g.key, KeepAlive: g.keepAlive,
 	}
 	if len(g.prompts) > 1 {
 		r.ID = fmt.Sprintf("%s-%d", g.id, i)
@@ -166,7 +168,7 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
 		}
 	}
-	w.id, w.model = g.id, g.model.Name
+	w.id, w.model, w.simulated = g.id, g.model.Name, g.model.Simulated != ""
 	defer func() { g.report(w) }()
 
 	updates, stop := (<-chan update)(nil), func() {}

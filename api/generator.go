@@ -16,9 +16,11 @@ type Generator interface {
 	RenderChat(model string, p engine.ChatPrompt) (engine.RenderedChat, error)
 	Detokenize(model string, ids []int32) (string, error)
 	TokenText(model string, id int32) (string, []byte, error)
-	Admit(model string, n int) error
+	Admit(r engine.Request) error
 	Await(ctx context.Context, model string) error
 	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
+	LoadModel(ctx context.Context, model string) error
+	UnloadModel(ctx context.Context, model string, force bool) error
 	Stats() engine.Stats
 	Health() engine.Health
 }

@@ -126,12 +126,19 @@ var (
 	descSuccess       = modelDesc("vllm:request_success_total", "Sequences by how they ended.", "finished_reason")
 
 	descCached      = modelDesc("openinfer_cached_prompt_tokens_total", "Prompt tokens not computed, as the prefix cache had them.")
-	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused since queues were full.")
+	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused with 429: queue_full, or sla when their first token would have come too late.", "reason")
 	descModelBlocks = modelDesc("openinfer_kv_blocks", "KV blocks: live (sequences hold them) or cached (kept for reuse).", "state")
 	descStates      = modelDesc("openinfer_recurrent_states", "Recurrent states: live (of sequences) or cached (snapshots kept for reuse).", "state")
 	descSteps       = modelDesc("openinfer_steps_total", "Steps of the model.")
 	descStepSeconds = modelDesc("openinfer_step_seconds_total", "Time in steps of the model.")
+	descResident    = modelDesc("openinfer_model_resident", "1 while the model's weights are on the device.")
+	descLoads       = modelDesc("openinfer_model_loads_total", "Times the model's weights were brought to the device, beyond start-up.")
+	descLoadSeconds = modelDesc("openinfer_model_load_seconds_total", "Time that took, with tries that failed.")
+	descStepError   = modelDesc("openinfer_model_step_time_error", "How far predictions of steps' times are off: the median of the latest errors relative to the time taken.")
+	descLate        = modelDesc("openinfer_sequences_late_total", "Sequences whose SLA could not be met any more before they ended.")
+	descSellable    = modelDesc("openinfer_sellable_tokens_total", "Tokens of sequences that ended well within their SLA.")
 	descReady       = modelDesc("openinfer_model_ready", "1 once the model is loaded.")
+	descSimulated   = modelDesc("openinfer_simulated", "Always 1: the model's answers and times are those of a simulated card.", "card")
 	descWeights     = modelDesc("openinfer_weight_bytes", "Size of the model's weights.")
 
 	descPages     = prometheus.NewDesc("openinfer_kv_pages", "Pages of the shared pool by state.", []string{"state"}, nil)
@@ -166,7 +173,18 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 			counter(descSuccess, m.Finished[reason], n, label)
 		}
 		counter(descCached, m.CachedTokens, n)
-		counter(descRefused, m.Refused, n)
+		counter(descRefused, m.RefusedFull, n, "queue_full")
+		counter(descRefused, m.RefusedSLA, n, "sla")
+		resident := 0.0
+		if m.Resident {
+			resident = 1
+		}
+		gauge(descResident, resident, n)
+		counter(descLoads, m.Loads, n)
+		out <- prometheus.MustNewConstMetric(descLoadSeconds, prometheus.CounterValue, m.LoadSeconds, n)
+		gauge(descStepError, m.StepTimeError, n)
+		counter(descLate, m.Late, n)
+		counter(descSellable, m.SellableTokens, n)
 		gauge(descModelBlocks, float64(m.LiveBlocks), n, "live")
 		gauge(descModelBlocks, float64(m.CachedBlocks), n, "cached")
 		gauge(descStates, float64(m.LiveStates), n, "live")
@@ -182,6 +200,9 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(descWeights, float64(m.WeightBytes), m.Name)
 		}
 		gauge(descReady, ready, m.Name)
+		if m.Simulated != "" {
+			gauge(descSimulated, 1, m.Name, m.Simulated)
+		}
 	}
 	gauge(descPages, float64(s.PagesLive), "live")
 	gauge(descPages, float64(s.PagesCached), "cached")

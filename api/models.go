@@ -18,10 +18,12 @@ type model struct {
 	Root        string  `json:"root"`
 	Parent      *string `json:"parent"`
 	MaxModelLen int     `json:"max_model_len,omitzero"` // not there while the model loads
+	State       string  `json:"state"`                  // where its weights are: resident, parked or loading
+	Simulated   string  `json:"simulated,omitzero"`     // the card that answers are not computed on
 }
 
 func newModel(m engine.ModelInfo) model {
-	return model{ID: m.Name, Object: "model", Created: m.Created.Unix(), OwnedBy: "openinfer", Root: m.Name, MaxModelLen: m.MaxModelLen}
+	return model{ID: m.Name, Object: "model", Created: m.Created.Unix(), OwnedBy: "openinfer", Root: m.Name, MaxModelLen: m.MaxModelLen, State: m.State, Simulated: m.Simulated}
 }
 
 func (h *Handler) models(w *reply, r *http.Request) error {
@@ -93,7 +95,7 @@ func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bo
 		}
 		return h.model(m.Name)
 	}
-	if err := h.gen.Admit(m.Name, 1); err != nil && !errors.Is(err, engine.ErrNotReady) {
+	if err := h.gen.Admit(engine.Request{Model: m.Name, N: 1}); err != nil && !errors.Is(err, engine.ErrNotReady) {
 		return m, err
 	}
 	out, err := newSSE(w, h.WriteTimeout)
@@ -151,4 +153,54 @@ func (h *Handler) ready(w *reply, r *http.Request) error {
 		return w.json(http.StatusServiceUnavailable, healthBody{"not ready", s.Reason, s.Heartbeat.Seconds()})
 	}
 	return w.json(http.StatusOK, healthBody{"ready", "", s.Heartbeat.Seconds()})
+}
+
+// moved is what the endpoints that move weights say when they are done.
+type moved struct {
+	Model   string  `json:"model"`
+	State   string  `json:"state"`
+	Seconds float64 `json:"seconds"`
+}
+
+// load answers POST /v1/models/load when the model's weights are on the device.
+func (h *Handler) load(w *reply, r *http.Request) error {
+	return h.moveWeights(w, r, func(o *object, m engine.ModelInfo) error {
+		if err := o.failure(); err != nil {
+			return err
+		}
+		return h.gen.LoadModel(r.Context(), m.Name)
+	})
+}
+
+// unload answers POST /v1/models/unload when they have left it. Running answers end first, unless force is true.
+func (h *Handler) unload(w *reply, r *http.Request) error {
+	return h.moveWeights(w, r, func(o *object, m engine.ModelInfo) error {
+		force := o.bool("force", false)
+		if err := o.failure(); err != nil {
+			return err
+		}
+		return h.gen.UnloadModel(r.Context(), m.Name, force)
+	})
+}
+
+func (h *Handler) moveWeights(w *reply, r *http.Request, move func(*object, engine.ModelInfo) error) error {
+	o, release, err := h.readRequest(w, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	m, err := h.readModel(o, false)
+	if err != nil {
+		return err
+	}
+	w.model = m.Name
+	start := time.Now()
+	if err := move(o, m); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	if m, err = h.model(m.Name); err != nil {
+		return err
+	}
+	return w.json(http.StatusOK, moved{m.Name, m.State, took.Seconds()})
 }

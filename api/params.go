@@ -41,6 +41,8 @@ type params struct {
 	tokensAsIDs    bool // write tokens of log probabilities as token_id:N
 	returnIDs      bool
 	cacheSalt      string
+
+	service
 }
 
 // readParams reads the shared fields; what the model's checkpoint recommends is the default.
@@ -68,7 +70,6 @@ func readParams(o *object, m engine.ModelInfo, minMaxTokens int64) params {
 		returnIDs:   o.bool("return_token_ids", false),
 		cacheSalt:   o.string("cache_salt"),
 	}
-	o.string("user")
 	if o.has("cache_salt") && p.cacheSalt == "" {
 		o.fail("cache_salt", "is empty")
 	}

@@ -3,6 +3,8 @@ package api
 import (
 	"net/http"
 	"time"
+
+	"github.com/openinfer-go/openinfer/engine"
 )
 
 // newGeneration begins a request: which model, and is it there.
@@ -22,8 +24,14 @@ func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, id string,
 	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
 }
 
+// probe is what is known of the request before it is tokenized: n sequences.
+func (g *generation) probe(w *reply, n int) engine.Request {
+	return engine.Request{Model: g.model.Name, N: n, SLA: g.sla, Priority: g.priority, Key: g.caller(w.keySalt)}
+}
+
 // finishParams settles what depends on the connection.
 func (g *generation) finishParams(w *reply) {
+	g.key = g.caller(w.keySalt)
 	g.cacheSalt = joinSalt(w.keySalt, g.cacheSalt)
 	g.spell = speller{gen: g.h.gen, model: g.model.Name, asIDs: g.tokensAsIDs}
 	w.stream = g.stream

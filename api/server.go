@@ -85,6 +85,8 @@ func New(gen Generator, o Options) *Handler {
 		"/v1/models":           {method: "GET", serve: h.models},
 		"/v1/chat/completions": {method: "POST", serve: h.chat},
 		"/v1/completions":      {method: "POST", serve: h.completions},
+		"/v1/models/load":      {method: "POST", serve: h.load},
+		"/v1/models/unload":    {method: "POST", serve: h.unload},
 		"/tokenize":            {method: "POST", serve: h.tokenize},
 		"/detokenize":          {method: "POST", serve: h.detokenize},
 		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},
@@ -203,6 +205,7 @@ type reply struct {
 
 	id, model, outcome                           string
 	stream                                       bool
+	simulated                                    bool // no answer was computed
 	promptTokens, completionTokens, cachedTokens int
 	ttft                                         time.Duration
 }
@@ -279,6 +282,9 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 	args := []any{"request_id", w.requestID, "method", r.Method, "path", shorten(r.URL.Path, 200)}
 	if w.model != "" {
 		args = append(args, "model", w.model)
+	}
+	if w.simulated {
+		args = append(args, "simulated", true)
 	}
 	if w.id != "" {
 		args = append(args, "id", w.id, "stream", w.stream, "prompt_tokens", w.promptTokens, "cached_tokens", w.cachedTokens,

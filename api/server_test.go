@@ -130,7 +130,7 @@ func TestRequestID(t *testing.T) {
 // panicky breaks in every call that a handler makes.
 type panicky struct{ Generator }
 
-func (panicky) Admit(string, int) error { panic("broken invariant") }
+func (panicky) Admit(engine.Request) error { panic("broken invariant") }
 
 type midway struct{ Generator }
 

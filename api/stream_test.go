@@ -259,8 +259,8 @@ func TestQueueLimit(t *testing.T) {
 			s.stream(a)
 			served++
 		}
-		if stats := gen.Stats().Models[0]; served != 3 || stats.Refused != int64(callers-3+1) || stats.Running+stats.Waiting != 0 {
-			t.Errorf("of %d callers %d served, %d refused", callers, served, stats.Refused)
+		if stats := gen.Stats().Models[0]; served != 3 || stats.RefusedFull != int64(callers-3+1) || stats.Running+stats.Waiting != 0 {
+			t.Errorf("of %d callers %d served, %d refused", callers, served, stats.RefusedFull)
 		}
 	}
 }

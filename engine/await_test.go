@@ -51,7 +51,7 @@ func TestAwait(t *testing.T) {
 					t.Errorf("Await: %v, loading failed: %v", err, fails)
 				}
 			}
-			if open, _ := e.admission.counts(0); open != 0 {
+			if open := e.awaiting[0]; open != 0 {
 				t.Errorf("%d places are still taken", open)
 			}
 			if err := e.Close(); err != nil {

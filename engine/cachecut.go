@@ -33,6 +33,14 @@ func cutCache(groups []models.CacheGroup, t kernels.DType) cut {
 		c.layouts[i] = kernels.CacheLayout{DType: t, Layers: g.Layers, Heads: g.Heads, KDim: g.KDim, VDim: g.VDim}
 		c.blockBytes = max(c.blockBytes, align(c.layouts[i].TokenBytes()*blockTokens, 64))
 	}
+	// Groups whose values divide each other miss that by a little with their scales: a block grows for as little.
+	for _, l := range c.layouts {
+		if part := l.TokenBytes() * blockTokens; part > 0 {
+			if up := align(ceilDiv(c.blockBytes, part)*part, 64); up-c.blockBytes <= c.blockBytes/32 {
+				c.blockBytes = up
+			}
+		}
+	}
 	for i := range c.layouts {
 		l := &c.layouts[i]
 		if l.Layers == 0 {

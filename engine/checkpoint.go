@@ -1,14 +1,17 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/checkpoint"
+	"github.com/openinfer-go/openinfer/models/configs"
 	"github.com/openinfer-go/openinfer/models/demo"
-	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/models/registry"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
 )
@@ -16,7 +19,8 @@ import (
 // loadCheckpoint reads m's checkpoint: weights onto the device, tokenizer, chat template, end
 // tokens and sampling defaults. The file is not needed afterwards and is unmapped.
 func loadCheckpoint(d kernels.Device, m *model) (err error) {
-	c, err := openCheckpoint(m.spec)
+	simulated := d.Info().Simulated
+	c, err := openCheckpoint(m.spec, simulated != "")
 	if err != nil {
 		return err
 	}
@@ -25,30 +29,35 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 			err = cerr
 		}
 	}()
-	tok, err := registry.Tokenizer(c)
+	texts, err := textsOf(c)
+	if err != nil {
+		return err
+	}
+	tok, err := registry.Tokenizer(texts)
 	if err != nil {
 		return err
 	}
 	m.tok = tok
-	if m.spec.Quantize != "" {
-		how, err := quantize.ParseLoad(m.spec.Quantize)
-		if err != nil {
-			return err
-		}
-		d = how.Device(d)
-	}
-	if m.impl, err = registry.Load(c, d); err != nil {
+	if m.stamp, err = newStamp(m.spec.Path); err != nil {
 		return err
 	}
+	start := time.Now()
+	if m.impl, err = weightsOf(c, d, m.spec); err != nil {
+		return err
+	}
+	m.loadTime = time.Since(start)
 	m.odd = c.Warnings()
 	shape := m.impl.Shape()
 	m.maxPosition, m.padded, m.regimes = shape.MaxPosition, shape.Vocab, shape.Regimes
 	m.vocab = min(shape.Vocab, tok.Size())
-	m.ends = endTokens(c, tok, m.vocab)
+	m.ends = endTokens(texts, tok, m.vocab)
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
 	generation := c.Generation()
 	m.info.Defaults, m.never = samplingDefaults(generation), generation.SuppressTokens
-	m.chat, m.chatErr = loadChat(c, tok)
+	m.chat, m.chatErr = loadChat(texts, tok)
+	if simulated != "" {
+		m.info.Simulated, m.simulated = simulated, newSimulation(m.name(), tok, m.vocab, m.ends)
+	}
 	if m.chat != nil {
 		m.info.HasChat, m.marks = true, map[int32]bool{}
 		for _, text := range m.chat.Marks() {
@@ -56,17 +65,38 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 				m.marks[id] = true
 			}
 		}
-		source, _ := c.ChatTemplate()
-		m.info.Reasoning = findReasoning(m.spec.ReasoningParser, source, tok.ID)
+		m.info.Reasoning = findReasoning(m.spec.ReasoningParser, chatTemplate(texts), tok.ID)
 	}
 	return nil
+}
+
+// textsOf returns the checkpoint that a model's tokenizer and chat template are of: its own, or an embedded one's where a
+// config.json is all there is.
+func textsOf(c *checkpoint.Checkpoint) (*checkpoint.Checkpoint, error) {
+	if c.Format() != checkpoint.ConfigOnly || c.TokenizerJSON() != nil {
+		return c, nil
+	}
+	files, _ := demo.Open(demo.Names()[0])
+	return checkpoint.OpenFS(files, ".") // in memory: there is nothing to close
+}
+
+// plainTemplate stands in for the chat template of a config.json that has none beside it.
+const plainTemplate = `{%- for message in messages %}{{- message['role'] + ': ' + message['content'] + '\n' }}{%- endfor %}{%- if add_generation_prompt %}{{- 'assistant: ' }}{%- endif %}`
+
+// chatTemplate is the checkpoint's own; "": there is none.
+func chatTemplate(c *checkpoint.Checkpoint) string {
+	source, ok := c.ChatTemplate()
+	if !ok && c.Format() == checkpoint.ConfigOnly {
+		return plainTemplate
+	}
+	return source
 }
 
 // loadChat compiles the checkpoint's chat template. A model whose template is missing or cannot be
 // read serves completions all the same, and a chat is told why it is refused.
 func loadChat(c *checkpoint.Checkpoint, tok *tokenizer.Tokenizer) (*chat.Template, error) {
-	source, ok := c.ChatTemplate()
-	if !ok {
+	source := chatTemplate(c)
+	if source == "" {
 		return nil, chat.ErrNoTemplate
 	}
 	tokens := chat.Tokens{Named: c.SpecialTokens().Named}
@@ -80,15 +110,29 @@ func loadChat(c *checkpoint.Checkpoint, tok *tokenizer.Tokenizer) (*chat.Templat
 	return chat.Compile(source, tokens)
 }
 
-func openCheckpoint(spec ModelSpec) (*checkpoint.Checkpoint, error) {
-	if spec.Path != "" {
-		return checkpoint.Open(spec.Path)
+// openCheckpoint opens a model's checkpoint. One that has no weights, only a config.json, is refused unless configOnly.
+func openCheckpoint(spec ModelSpec, configOnly bool) (*checkpoint.Checkpoint, error) {
+	bare := strings.HasSuffix(spec.Path, ".json")
+	if spec.Path != "" && !bare {
+		c, err := checkpoint.Open(spec.Path)
+		if configOnly && errors.Is(err, checkpoint.ErrNoWeights) {
+			return checkpoint.OpenConfig(spec.Path)
+		}
+		return c, err
 	}
-	files, ok := demo.Open(spec.Name)
-	if !ok {
+	if files, ok := demo.Open(spec.Name); ok && !bare {
+		return checkpoint.OpenFS(files, ".")
+	}
+	raw, embedded := configs.Open(spec.Name)
+	switch {
+	case !bare && !embedded:
 		return nil, fmt.Errorf("no embedded model of that name, there are %q", demo.Names())
+	case !configOnly:
+		return nil, fmt.Errorf("%w: it is a config.json alone, which only a simulated card can serve (--device sim:CARD)", checkpoint.ErrNoWeights)
+	case bare:
+		return checkpoint.OpenConfig(spec.Path)
 	}
-	return checkpoint.OpenFS(files, ".")
+	return checkpoint.OpenConfigBytes(spec.Name, raw)
 }
 
 // endTokens is every id that ends an answer: what config, generation_config or the GGUF file name,

@@ -9,6 +9,10 @@
 // scheduler (package sched: sequences and tokens) and the models (arrays and layers), and
 // translates between them. It does no HTTP.
 //
-// Invariant: one goroutine, the step loop, touches the scheduler and the device; every sequence
-// that Generate accepted gets exactly one final event, whatever happens.
+// The scheduler is behind one lock that nobody holds for longer than it takes to plan: callers submit
+// and cancel in their own goroutines and are answered at once, whatever step is running. The step loop
+// plans steps, has them computed and commits them; it may plan one while the one before is computed.
+//
+// Invariant: steps are computed one at a time, in the order of their plans; every sequence that Generate
+// accepted gets exactly one final event, whatever happens.
 package engine

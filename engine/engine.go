@@ -21,33 +21,46 @@ type Engine struct {
 	created   time.Time
 	models    []*model // as in Options.Models
 	byName    map[string]*model
-	admission *admission
 	allReady  chan struct{} // closed when every model is loaded
-	inbox     inbox
-	heartbeat atomic.Int64 // nanoseconds since 1970; 0: no loop
+	closing   chan struct{} // closed when nothing new is taken any more
+	drained   chan struct{} // closed when nothing is left either
+	wake      chan struct{} // one token: the loop has something to look at
+	heartbeat atomic.Int64  // nanoseconds since 1970; 0: no loop
+	stepCount stepCount
 
 	progressMu sync.Mutex // one call of Options.Progress at a time
 
-	mu     sync.Mutex // guards what follows, none of which the loop waits for
-	plan   MemoryPlan
-	loaded bool // Load was called
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the loop has ended
-	closed bool
-	stats  Stats
+	// mu guards what follows: the scheduler, and what has to agree with it. It is held for
+	// microseconds, never while the device runs, so whoever asks is answered at once.
+	mu       sync.Mutex
+	sched    *sched.Scheduler
+	pool     *kvcache.Pool
+	live     map[*sequence]struct{} // accepted, without a final event
+	awaiting []int                  // callers of Await by model
+	broken   error                  // a panic under mu: the loop is to start anew
+	moving   bool                   // weights are on their way
+	moved    chan struct{}          // closed, and made anew, when they have arrived
+	plan     MemoryPlan
+	loaded   bool // Load was called
+	closed   bool // nothing new is taken
+	stop     context.CancelFunc
+	done     chan struct{} // closed when the loop has ended
 
-	// The rest is the loop's own, set by Load before it starts.
-	device             kernels.Device
-	arena              arena
-	sched              *sched.Scheduler
-	pool               *kvcache.Pool
-	step               step
-	live               map[*sequence]struct{}
-	arrived, cancelled []*request
-	out                []delivery
-	published          time.Time
-	stepErrors         int64
-	unverified         bool // steps have run since everything was recounted
+	// Set by Load before the loop starts and constant then.
+	device   kernels.Device
+	arena    arena
+	inFlight int // steps planned at a time: 2 to plan one while the one before runs
+
+	movers sync.WaitGroup
+
+	// The rest is the loop's own.
+	spare      []*flight
+	flights    []*flight // launched, oldest first
+	launched   chan *flight
+	landed     chan *flight
+	events     []sched.Event
+	out        []delivery
+	unverified bool // steps have run since everything was recounted
 }
 
 // New checks o and returns an engine that has loaded nothing: Models, Health and Stats answer,
@@ -59,15 +72,14 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		options: o, log: o.Log, created: time.Now(),
-		byName: map[string]*model{}, admission: newAdmission(o.MaxWaitingTotal), allReady: make(chan struct{}),
-		inbox: inbox{wake: make(chan struct{}, 1)}, live: map[*sequence]struct{}{},
+		byName: map[string]*model{}, allReady: make(chan struct{}), closing: make(chan struct{}), drained: make(chan struct{}),
+		wake: make(chan struct{}, 1), moved: make(chan struct{}), live: map[*sequence]struct{}{}, awaiting: make([]int, len(o.Models)),
 	}
 	for i, spec := range o.Models {
 		m := &model{index: i, spec: spec}
 		m.info = ModelInfo{Name: spec.Name, Path: spec.Path, Created: e.created}
 		e.models = append(e.models, m)
 		e.byName[spec.Name] = m
-		e.admission.models = append(e.admission.models, admissionModel{maxSeqs: spec.MaxNumSeqs, maxWaiting: o.MaxWaiting})
 	}
 	return e, nil
 }
@@ -101,12 +113,9 @@ func (e *Engine) Load(ctx context.Context) error {
 	e.mu.Unlock()
 
 	if err := e.load(loading); err != nil {
-		e.admission.close()
+		e.close()
 		e.unload()
 		stop()
-		e.mu.Lock()
-		e.closed = true
-		e.mu.Unlock()
 		close(e.done)
 		return err
 	}
@@ -126,9 +135,8 @@ func (e *Engine) Load(ctx context.Context) error {
 // Close ends every sequence with ErrClosed, stops the step loop and gives all memory back. A
 // second Close does nothing.
 func (e *Engine) Close() error {
-	e.admission.close()
+	e.close()
 	e.mu.Lock()
-	e.closed = true
 	stop, done := e.stop, e.done
 	e.mu.Unlock()
 	if stop != nil {
@@ -141,9 +149,9 @@ func (e *Engine) Close() error {
 // Drain refuses new requests with ErrClosed and waits until the running and waiting ones are done
 // or ctx ends. It returns ctx's error if sequences were left; Close then ends them.
 func (e *Engine) Drain(ctx context.Context) error {
-	e.admission.close()
+	e.close()
 	select {
-	case <-e.admission.drained:
+	case <-e.drained:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -156,6 +164,7 @@ func (e *Engine) Models() []ModelInfo {
 	infos := make([]ModelInfo, len(e.models))
 	for i, m := range e.models {
 		infos[i] = m.describe()
+		infos[i].State = e.residency(m)
 	}
 	return infos
 }
@@ -166,7 +175,9 @@ func (e *Engine) Model(name string) (ModelInfo, error) {
 	if !ok {
 		return ModelInfo{}, fmt.Errorf("%w: %q", ErrUnknownModel, name)
 	}
-	return m.describe(), nil
+	info := m.describe()
+	info.State = e.residency(m)
+	return info, nil
 }
 
 // ready returns a model that can be used.
@@ -175,49 +186,12 @@ func (e *Engine) ready(name string) (*model, error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("%w: %q", ErrUnknownModel, name)
-	case !m.ready.Load():
-		if e.admission.isClosed() {
-			return nil, ErrClosed
-		}
-		return nil, fmt.Errorf("%w: %s", ErrNotReady, name)
+	case m.ready.Load():
+		return m, nil
+	case e.isClosed():
+		return nil, ErrClosed
 	}
-	return m, nil
-}
-
-// Admit is the cheap check before a request's text is touched: it returns what Generate would
-// (ErrUnknownModel, ErrNotReady, ErrClosed, *OverCapacityError) for n more sequences now, and
-// reserves nothing.
-func (e *Engine) Admit(model string, n int) error {
-	m, err := e.ready(model)
-	if err != nil {
-		return err
-	}
-	return e.admission.enter(m.index, max(n, 1), true)
-}
-
-// Await waits until a model that is still loading is ready. Who waits counts as a waiting sequence,
-// so queues are bounded while models load, too. Its errors are those of Admit, ErrClosed when
-// loading failed, and ctx's.
-func (e *Engine) Await(ctx context.Context, model string) error {
-	m, ok := e.byName[model]
-	if !ok {
-		return fmt.Errorf("%w: %q", ErrUnknownModel, model)
-	}
-	if m.ready.Load() {
-		return nil
-	}
-	if err := e.admission.enter(m.index, 1, false); err != nil {
-		return err
-	}
-	defer e.admission.withdraw(m.index, 1)
-	select {
-	case <-e.allReady:
-		return nil
-	case <-e.admission.closing:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil, fmt.Errorf("%w: %s", ErrNotReady, name)
 }
 
 // Plan is the memory plan made at start-up; the zero plan before.

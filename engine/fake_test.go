@@ -30,6 +30,7 @@ type fakeModel struct {
 	window    int
 	recurrent bool
 	limit     int
+	gone      bool // its weights
 	// nan are hashes at which the logits are not numbers.
 	nan map[uint64]bool
 }
@@ -139,6 +140,9 @@ func (m *fakeModel) ScratchBytes(t, s int) int64 {
 }
 
 func (m *fakeModel) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffer) kernels.Tensor {
+	if m.gone {
+		panic("a step of a model whose weights are gone")
+	}
 	hidden := kernels.NewCarver(scratch).Tensor(kernels.F32, len(b.TokenIDs.Host), 4)
 	seeds := make([]uint64, len(b.TokenIDs.Host)) // by token
 	for s := range b.Ragged.Contexts.Host {
@@ -222,7 +226,12 @@ func (m *fakeModel) Head(d kernels.Device, logits, hidden kernels.Tensor, rows k
 	}
 }
 
-func (m *fakeModel) Unload(kernels.Device) {}
+func (m *fakeModel) Unload(kernels.Device) {
+	if m.gone {
+		panic("weights unloaded twice")
+	}
+	m.gone = true
+}
 
 // fakeTokens is one token a byte.
 type fakeTokens struct{}
@@ -291,6 +300,11 @@ func fakeOptions() Options {
 	for _, name := range fakeNames {
 		o.Models = append(o.Models, ModelSpec{Name: name, Path: "."})
 	}
+	o.loadWeights = func(_ kernels.Device, m *model) (models.Model, error) {
+		f := *m.impl.(*fakeModel)
+		f.gone = false
+		return &f, nil
+	}
 	o.loadModel = func(_ kernels.Device, m *model) error {
 		m.impl, m.tok = &fakeModel{seed: uint64(m.index + 1)}, fakeTokens{}
 		m.vocab, m.padded, m.maxPosition, m.ends = fakeVocab, fakePadded, 4096, []int32{fakeEnd}
@@ -305,6 +319,8 @@ func openFake(t *testing.T, change func(*Options), before func() error) *Engine 
 	t.Helper()
 	o := fakeOptions()
 	o.wrap = func(d kernels.Device) kernels.Device { return &fakeDevice{d, before} }
+	overlap := overlapping
+	o.Overlap = &overlap
 	if change != nil {
 		change(&o)
 	}
@@ -384,7 +400,7 @@ func idle(t *testing.T, e *Engine) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d blocks live, %d sequences left: %+v", live, open, e.Stats())
 		}
-		e.inbox.signal()
+		e.signal()
 		time.Sleep(time.Millisecond)
 	}
 }

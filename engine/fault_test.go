@@ -66,7 +66,9 @@ func TestSchedulerPanicFailsAllAndRebuilds(t *testing.T) {
 		case 1:
 			<-accepted // so that the loop has all of them at step 2
 		case 5:
+			e.mu.Lock()
 			e.sched = nil // Commit meets nothing
+			e.mu.Unlock()
 		}
 		return nil
 	})
@@ -134,7 +136,7 @@ func TestHealthWhenTheLoopIsBlocked(t *testing.T) {
 	close(hold)
 	idle(t, e)
 	for h := e.Health(); !h.OK; h = e.Health() {
-		e.inbox.signal()
+		e.signal()
 		time.Sleep(time.Millisecond)
 	}
 }

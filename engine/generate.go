@@ -12,6 +12,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/engine/text"
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // Ranges of a request, OpenAI's and vLLM's.
@@ -37,8 +38,8 @@ type request struct {
 	detach func() bool
 }
 
-// Generate checks r and hands it to the step loop; an error means that nothing was started. The
-// iterator, good for one range, yields the events of all sequences as they come and ends after the
+// Generate checks r and hands it to the scheduler, which accepts or refuses it at once, whatever step is
+// running; an error means that nothing was started. The iterator, good for one range, yields the events of all sequences as they come and ends after the
 // last one's final event. Breaking out of the range, or the end of ctx, cancels what still runs;
 // after the end of ctx the final events (FinishCancelled) are still yielded. A caller that never
 // ranges must end ctx.
@@ -60,15 +61,11 @@ func (e *Engine) Generate(ctx context.Context, r Request) (iter.Seq[Event], erro
 	if err := r.validate(m); err != nil {
 		return nil, err
 	}
-	if err := e.admission.enter(m.index, r.N, false); err != nil {
-		return nil, err
-	}
 	q := newRequest(r, m)
 	q.detach = context.AfterFunc(ctx, func() { e.cancel(q) })
-	if !e.inbox.put(q) {
+	if err := e.submit(q); err != nil {
 		q.detach()
-		e.admission.leave(m.index, r.N, 0)
-		return nil, ErrClosed
+		return nil, err
 	}
 	return q.sink.all(ctx, func() { e.cancel(q) }), nil
 }
@@ -112,8 +109,13 @@ func (r *Request) validate(m *model) error {
 		return invalid("top_k", "%d is negative", p.TopK)
 	case r.MaxTokens < 1:
 		return invalid("max_tokens", "%d is less than 1", r.MaxTokens)
+	case r.Priority < -MaxPriority || r.Priority > MaxPriority:
+		return invalid("priority", "%d is not in [%d, %d]", r.Priority, -MaxPriority, MaxPriority)
 	case r.MinTokens < 0 || r.MinTokens > r.MaxTokens:
 		return invalid("min_tokens", "%d is not in [0, max_tokens = %d]", r.MinTokens, r.MaxTokens)
+	}
+	if err := checkSLA(r.SLA); err != nil {
+		return invalid("sla", "%v", err)
 	}
 	id := func(field string, id int32) error {
 		if id < 0 || int(id) >= m.info.Vocab {
@@ -195,6 +197,9 @@ func newRequest(r Request, m *model) *request {
 	if r.Sampling.Seed != nil {
 		seed = uint64(*r.Sampling.Seed)
 	}
+	if m.simulated != nil {
+		seed = m.simulated.seed(&r)
+	}
 	p := kernels.SampleParams{
 		Temperature: r.Sampling.Temperature, TopK: r.Sampling.TopK, TopP: r.Sampling.TopP, MinP: r.Sampling.MinP,
 		Repetition: r.Sampling.RepetitionPenalty, Presence: r.Sampling.PresencePenalty,
@@ -209,12 +214,17 @@ func newRequest(r Request, m *model) *request {
 	slices.SortFunc(p.Bias, func(a, b kernels.TokenBias) int { return int(a.ID - b.ID) })
 	banned := r.banned(m)
 	stops := text.NewStops(r.Stop, r.IncludeStop)
+	marks := m.snapshotMarks(q.Prompt)
 	for i := range r.N {
 		p.Seed = sequenceSeed(seed, i)
-		q.seqs = append(q.seqs, &sequence{
-			request: q, index: i, params: p, banned: banned,
-			text: text.NewStream(stops),
-		})
+		s := &sequence{request: q, index: i, params: p, banned: banned, text: text.NewStream(stops)}
+		s.usage.Prompt = len(r.Prompt)
+		s.sched = &sched.Sequence{
+			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks,
+			SLA: r.SLA, Priority: -r.Priority, Key: r.Key, User: s,
+		}
+		s.sched.Identity.Salt = r.CacheSalt
+		q.seqs = append(q.seqs, s)
 	}
 	return q
 }
@@ -230,11 +240,4 @@ func mix(z uint64) uint64 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb
 	return z ^ z>>31
-}
-
-// cancel ends what is left of q within one step.
-func (e *Engine) cancel(q *request) {
-	if q.sink.running() && !q.cancelled.Swap(true) {
-		e.inbox.cancel(q)
-	}
 }

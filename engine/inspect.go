@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/cpuid/v2"
 
 	"github.com/openinfer-go/openinfer/internal/hostmem"
+	"github.com/openinfer-go/openinfer/models/configs"
 	"github.com/openinfer-go/openinfer/models/demo"
 	"github.com/openinfer-go/openinfer/models/hub"
 	"github.com/openinfer-go/openinfer/models/registry"
@@ -17,11 +18,14 @@ import (
 // EmbeddedModels returns the names of the models that the program carries.
 func EmbeddedModels() []string { return demo.Names() }
 
+// SimulatedModels returns the names of the configs without weights that the program carries for a simulated card.
+func SimulatedModels() []string { return configs.Names() }
+
 // Description is what a checkpoint says of itself, without loading a weight.
 type Description struct {
 	Architecture string // as the checkpoint names it
 	Supported    bool
-	Format       string // safetensors or gguf
+	Format       string // safetensors, gguf, or config: no weights are there
 	Tensors      int
 	Types        string // how many tensors are stored how, the most frequent first
 	Bytes        int64  // of weights
@@ -34,7 +38,7 @@ func Describe(m ModelSpec) (Description, error) {
 	if err != nil {
 		return Description{}, fmt.Errorf("model %s: %w", m.Name, err)
 	}
-	c, err := openCheckpoint(ModelSpec{Name: m.Name, Path: path})
+	c, err := openCheckpoint(ModelSpec{Name: m.Name, Path: path}, true)
 	if err != nil {
 		return Description{}, fmt.Errorf("model %s: %w", m.Name, err)
 	}
@@ -85,6 +89,7 @@ func Inspect() string {
 			line("", "closing it: %v", err)
 		}
 	}
+	line("device sim", "simulated cards, nothing is computed: %s", strings.Join(SimulatedCards(), ", "))
 	line("device cuda", "not in this version: models run on the processor")
 	line("auto uses", "%s", used)
 	var archs []string
@@ -93,6 +98,7 @@ func Inspect() string {
 	}
 	line("architectures", "%s", strings.Join(archs, ", "))
 	line("embedded", "%s", strings.Join(demo.Names(), ", "))
+	line("for sim", "%s", strings.Join(configs.Names(), ", "))
 	cached, err := CachedModels()
 	if err != nil {
 		line("hub cache", "%s: %v", hub.DefaultCache(), err)

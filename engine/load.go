@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,8 +22,14 @@ func (e *Engine) load(ctx context.Context) error {
 	if e.options.wrap != nil {
 		d = e.options.wrap(d)
 	}
-	e.device = d
+	e.device, e.inFlight = d, 1
+	if overlap := e.options.Overlap; overlap == nil && d.Info().Dedicated || overlap != nil && *overlap {
+		e.inFlight = 2
+	}
 	e.progress("device " + d.Info().Description)
+	if card := d.Info().Simulated; card != "" {
+		e.log.Warn("nothing is computed: answers are made up, times and memory are those of a simulated card", "card", card)
+	}
 	if err := e.loadModels(ctx); err != nil {
 		return err
 	}
@@ -30,7 +37,7 @@ func (e *Engine) load(ctx context.Context) error {
 	ms := make([]planModel, len(e.models))
 	for i, m := range e.models {
 		scratch = max(scratch, m.scratchBytes(e.options.MaxBatchedTokens))
-		dtype, err := kvType(m.spec.KVCacheDType, d.Info().KVTypes)
+		dtype, err := KVCacheType(m.spec.KVCacheDType, d.Info().KVTypes...)
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
 		}
@@ -40,16 +47,10 @@ func (e *Engine) load(ctx context.Context) error {
 			maxPosition: m.maxPosition, maxModelLen: m.spec.MaxModelLen, maxSeqs: m.spec.MaxNumSeqs,
 		}
 	}
-	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens, scratch, e.options.KVMemory)
+	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens*e.inFlight, scratch, e.options.KVMemory, e.options.WeightMemory)
 	if err != nil {
 		return err
 	}
-	a := &e.arena
-	if a.buffer, err = d.Alloc(align(scratch, 4096) + plan.KVBytes); err != nil {
-		return fmt.Errorf("memory: %s of scratch and %s of KV cache: %w", bytesText(scratch), bytesText(plan.KVBytes), err)
-	}
-	a.scratch = a.buffer.Slice(0, scratch)
-	a.pages = a.buffer.Slice(align(scratch, 4096), plan.KVBytes)
 	for i, m := range e.models {
 		p := &plan.Models[i]
 		m.cut = p.cut
@@ -57,9 +58,15 @@ func (e *Engine) load(ctx context.Context) error {
 		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
 	}
+	for _, m := range e.models { // of any weights, on the device or not
+		m.prior = e.prior(m)
+	}
+	if err := e.takeMemory(&plan); err != nil {
+		return err
+	}
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.plan = plan
-	e.mu.Unlock()
 	if err := e.newScheduler(); err != nil {
 		return err
 	}
@@ -73,51 +80,136 @@ func (e *Engine) progress(message string) {
 	e.options.Progress(message)
 }
 
-// loadModels loads the models side by side. The first that fails stops the others.
+// takeMemory parks what the plan has no room for, takes the arena, and brings back what had made room while the
+// others were loaded.
+func (e *Engine) takeMemory(plan *MemoryPlan) (err error) {
+	for i, m := range e.models {
+		if m.resident && plan.Models[i].Parked {
+			m.impl.Unload(e.device)
+			m.resident = false
+		}
+	}
+	a, scratch := &e.arena, plan.ScratchBytes
+	if a.buffer, err = e.device.Alloc(align(scratch, 4096) + plan.KVBytes); err != nil {
+		return fmt.Errorf("memory: %s of scratch and %s of KV cache: %w", bytesText(scratch), bytesText(plan.KVBytes), err)
+	}
+	a.scratch = a.buffer.Slice(0, scratch)
+	a.pages = a.buffer.Slice(align(scratch, 4096), plan.KVBytes)
+	for i, m := range e.models {
+		if m.resident || plan.Models[i].Parked {
+			continue
+		}
+		e.progress("loading " + m.name())
+		if err := e.bring(m); err != nil {
+			return fmt.Errorf("model %s: %w", m.name(), err)
+		}
+		m.resident = true
+	}
+	return nil
+}
+
+// loadModels loads the models side by side, so that each is known and was checked. The first that
+// fails stops the others. When they might not fit together they come one by one, and go again as long as there
+// is no room for the largest to come beside them.
 func (e *Engine) loadModels(ctx context.Context) error {
+	room, sizes := e.weightRoom()
+	sum := int64(0)
+	for _, n := range sizes {
+		sum += n
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
-	for _, m := range e.models {
+	tight := room > 0 && sum > room
+	if tight {
+		g.SetLimit(1)
+	}
+	held := int64(0)
+	for i, m := range e.models {
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			e.progress("loading " + m.name())
-			if err := e.options.loadModel(e.device, m); err != nil {
-				return fmt.Errorf("model %s: %w", m.name(), err)
+			if err := e.loadOne(m); err != nil {
+				return err
 			}
-			for _, w := range m.odd {
-				e.log.Warn("the checkpoint contradicts itself", "model", m.name(), "what", w)
+			m.resident = true
+			if tight {
+				largest := slices.Max(append(sizes[i+1:], 0))
+				if held += m.impl.Shape().WeightBytes; held+largest > room {
+					held -= m.impl.Shape().WeightBytes
+					m.impl.Unload(e.device)
+					m.resident = false
+				}
 			}
-			if m.chatErr != nil && !errors.Is(m.chatErr, chat.ErrNoTemplate) {
-				e.log.Warn("the chat template cannot be used: chats are refused, completions are served", "model", m.name(), "error", m.chatErr)
-			}
-			e.progress("loaded " + m.name())
 			return nil
 		})
 	}
 	return g.Wait()
 }
 
+// weightRoom estimates what memory there is for weights, 0 when that is not known, and what the models' take.
+func (e *Engine) weightRoom() (room int64, sizes []int64) {
+	info := e.device.Info()
+	if room = info.MemoryBytes; room > 0 {
+		room -= max(minReserve, room/20)
+	}
+	if limit := e.options.WeightMemory; limit > 0 && (room == 0 || limit < room) {
+		room = limit
+	}
+	sizes = make([]int64, len(e.models))
+	for i, m := range e.models {
+		if d, err := Describe(m.spec); err == nil { // else loading it says what is wrong
+			sizes[i] = d.Bytes
+		}
+		if info.Simulated != "" && sizes[i] == 0 { // a config alone says it only once it is loaded
+			sizes[i] = room
+		}
+	}
+	return room, sizes
+}
+
+func (e *Engine) loadOne(m *model) error {
+	e.progress("loading " + m.name())
+	if err := e.options.loadModel(e.device, m); err != nil {
+		return fmt.Errorf("model %s: %w", m.name(), err)
+	}
+	for _, w := range m.odd {
+		e.log.Warn("the checkpoint contradicts itself", "model", m.name(), "what", w)
+	}
+	if m.chatErr != nil && !errors.Is(m.chatErr, chat.ErrNoTemplate) {
+		e.log.Warn("the chat template cannot be used: chats are refused, completions are served", "model", m.name(), "error", m.chatErr)
+	}
+	e.progress("loaded " + m.name())
+	return nil
+}
+
 // newScheduler makes an empty pool and a scheduler over it: at start-up, and after a panic in the
-// one before.
+// one before. It is called with mu held.
 func (e *Engine) newScheduler() error {
 	pool := kvcache.NewPool(e.plan.Pages)
-	s := sched.New(pool, sched.Limits{})
+	s := sched.New(pool, sched.Limits{
+		MaxWaiting: e.options.MaxWaitingTotal, InFlight: e.inFlight, WeightBytes: e.plan.WeightLimit,
+		MinResident: e.options.minResident,
+	})
 	for _, m := range e.models {
 		p := &e.plan.Models[m.index]
 		c := m.cut.config(m.name(), p.Snapshots, p.SnapshotTokens)
 		c.NoPrefixCache = e.options.PrefixCache != nil && !*e.options.PrefixCache
+		c.Weight = m.recomputing(p.TokenBytes)
 		cache, err := pool.NewCache(c)
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
 		}
 		err = s.AddModel(sched.Model{
 			Name: m.name(), Cache: cache, MaxTokens: m.info.MaxModelLen, Regimes: m.regimes,
-			MaxBatchTokens: e.options.MaxBatchedTokens, MaxSeqs: m.spec.MaxNumSeqs,
-			// admission has bounded the queues already
-			MaxWaiting: e.options.MaxWaitingTotal + m.spec.MaxNumSeqs,
+			MaxBatchTokens: e.options.MaxBatchedTokens, MaxSeqs: m.spec.MaxNumSeqs, MaxWaiting: e.options.MaxWaiting,
+			Weight: m.spec.Weight, SLA: m.spec.SLA, Prior: m.prior,
+			WeightBytes: p.WeightBytes, LoadTime: m.loadTime, Parked: !m.resident,
 		})
+		if err == nil {
+			m.keepAlive = m.spec.keepAlive()
+			err = s.KeepAlive(m.name(), m.keepAlive)
+		}
 		if err != nil {
 			return fmt.Errorf("model %s: %w", m.name(), err)
 		}
@@ -132,8 +224,9 @@ func (e *Engine) unload() {
 		return
 	}
 	for _, m := range e.models {
-		if m.impl != nil {
+		if m.resident {
 			m.impl.Unload(e.device)
+			m.resident = false
 		}
 	}
 	if e.arena.buffer.Len > 0 {

@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/openinfer-go/openinfer/models/configs"
 	"github.com/openinfer-go/openinfer/models/demo"
 	"github.com/openinfer-go/openinfer/models/hub"
 )
 
-// Locate finds the model that a text means, in this order: an embedded one of that name; a folder or .gguf file; a
-// model of a hub, org/name[@revision][:file or quantisation], that is in the hub cache. The Name of the result is
+// Locate finds the model that a text means, in this order: an embedded one of that name; a folder, .gguf file or
+// config.json; one of SimulatedModels; a model of a hub, org/name[@revision][:file or quantisation], that is in the
+// hub cache. The Name of the result is
 // what the model is called by default: the embedded name, the file's or folder's, or the text. The error says
 // where the model could come from.
 func Locate(text string) (ModelSpec, error) {
@@ -25,9 +27,12 @@ func Locate(text string) (ModelSpec, error) {
 	_, err := os.Stat(text)
 	switch {
 	case err == nil:
-		return ModelSpec{Name: strings.TrimSuffix(baseName(text), ".gguf"), Path: text}, nil
+		return ModelSpec{Name: nameOf(text), Path: text}, nil
 	case !errors.Is(err, fs.ErrNotExist):
 		return ModelSpec{}, err
+	}
+	if slices.Contains(configs.Names(), text) {
+		return ModelSpec{Name: text}, nil
 	}
 	r, notName := hub.ParseRef(text)
 	looksLikePath := strings.HasPrefix(text, "/") || strings.HasPrefix(text, ".") || strings.HasPrefix(text, "~")
@@ -54,6 +59,15 @@ func (m ModelSpec) locate() (string, error) {
 		err = fmt.Errorf("%s is an embedded model: it has that name and no other", m.Path)
 	}
 	return found.Path, err
+}
+
+// nameOf is what a model at that path is called: its file or folder; config.json has its folder's name.
+func nameOf(path string) string {
+	name := baseName(path)
+	if name == "config.json" {
+		return baseName(filepath.Dir(path))
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(name, ".gguf"), ".json")
 }
 
 // baseName is a path's last name, also of "." and "..".

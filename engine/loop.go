@@ -2,244 +2,247 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/openinfer-go/openinfer/sched"
 )
 
-const (
-	idleWait     = time.Second            // the heartbeat of an idle loop
-	publishEvery = 100 * time.Millisecond // age of Stats while busy
-)
+// The step loop. A step is a flight: planned and built (launch), computed (execute), and taken into
+// its sequences and committed (land). With two steps in flight a goroutine of its own computes them,
+// and the loop lands one and plans the next while the other is computed. With one, the loop
+// computes it where it stands: another goroutine would only cost the way there and back.
 
-// inbox is how the callers' goroutines reach the step loop.
-type inbox struct {
-	wake chan struct{} // one token
+const idleWait = time.Second // the heartbeat of an idle loop
 
-	mu        sync.Mutex
-	arrived   []*request
-	cancelled []*request
-	closed    bool
+// flight is a step from its plan to its Commit.
+type flight struct {
+	step  step // its arrays
+	plan  *sched.Plan
+	model *model
+	// dropped: the scheduler that planned it is gone.
+	dropped    bool
+	begin, end time.Time // of the computation
+	err        error
 }
 
-// put hands a request over; false means that the loop has ended.
-func (b *inbox) put(q *request) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return false
-	}
-	b.arrived = append(b.arrived, q)
-	b.signal()
-	return true
-}
+// stepCount counts steps of all models.
+type stepCount struct{ failed atomic.Int64 }
 
-func (b *inbox) cancel(q *request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !b.closed {
-		b.cancelled = append(b.cancelled, q)
-		b.signal()
-	}
-}
-
-func (b *inbox) signal() {
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take moves what has come into the two slices.
-func (b *inbox) take(arrived, cancelled []*request) ([]*request, []*request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	arrived, b.arrived = b.arrived, arrived[:0]
-	cancelled, b.cancelled = b.cancelled, cancelled[:0]
-	return arrived, cancelled
-}
-
-func (b *inbox) close() []*request {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	left := b.arrived
-	b.arrived, b.cancelled = nil, nil
-	return left
-}
-
-// loop runs the steps of the device. It is the only goroutine that touches the scheduler, so
-// nothing there is locked, and the only one that touches the device once models are loaded.
+// loop plans, launches and lands steps until ctx ends. It and, with two steps in flight, compute's
+// goroutine are the only ones that touch the device once models are loaded.
 func (e *Engine) loop(ctx context.Context) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	e.spare, e.landed = make([]*flight, e.inFlight), make(chan *flight, e.inFlight)
+	for i := range e.spare {
+		e.spare[i] = &flight{}
+	}
+	if e.inFlight == 1 {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	} else {
+		e.launched = make(chan *flight, e.inFlight)
+		go e.compute(ctx)
+	}
 	defer e.abandon()
 	timer := time.NewTimer(idleWait)
 	defer timer.Stop()
-	for idle := false; ; {
-		if idle {
-			timer.Reset(idleWait)
-			select {
-			case <-ctx.Done():
-			case <-e.inbox.wake:
-			case <-timer.C:
-			}
+	for ctx.Err() == nil {
+		e.restart()
+		for e.deliver(); e.launch(ctx); e.deliver() { // what is known goes out before a step is computed
 		}
-		if ctx.Err() != nil {
-			return
+		e.deliver() // of what Plan ended
+		wait := idleWait
+		if again := e.move(); !again.IsZero() {
+			wait = max(0, min(wait, time.Until(again)))
 		}
-		e.beat()
-		idle = !e.turn()
+		if len(e.flights) == 0 { // else only a step that ends is a sign of life
+			e.beat()
+		}
+		timer.Reset(wait)
+		select {
+		case f := <-e.landed:
+			e.beat()
+			e.land(f)
+		case <-e.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
 	}
 }
 
-// turn takes in what has come and runs one step; false means that there was nothing to run. A
-// panic in here, outside of execute, is a broken invariant of the scheduler: every sequence fails
-// and the scheduler starts again with an empty pool.
-func (e *Engine) turn() (ran bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			e.log.Error("the scheduler panicked; every sequence fails and the pool is rebuilt", "panic", p, "stack", string(debug.Stack()))
-			e.rebuild(fmt.Errorf("%w: the scheduler failed: %v", ErrStep, p))
-			ran = true
-		}
-	}()
-	e.receive()
-	plan := e.sched.Plan(time.Now())
-	if plan == nil {
-		e.rest()
+// launch plans the next step, if one may be planned and there is anything to run, and starts it.
+func (e *Engine) launch(ctx context.Context) bool {
+	if len(e.spare) == 0 {
 		return false
 	}
-	e.unverified = true
-	start := time.Now()
-	out, err := e.execute(plan, start) // a panic below comes back as err
+	f := e.spare[len(e.spare)-1]
 	now := time.Now()
-	if err != nil {
-		e.stepErrors++
-		e.log.Error("a step failed", "model", plan.Model, "rows", len(plan.Rows), "tokens", plan.Tokens, "error", err)
+	planned := false
+	err := e.under(func() {
+		if e.broken != nil {
+			return
+		}
+		plan := e.sched.Plan(now)
+		if plan == nil {
+			return
+		}
+		*f = flight{step: f.step, plan: plan, model: e.byName[plan.Model]}
+		var before *flight
+		if n := len(e.flights); n > 0 {
+			before = e.flights[n-1]
+		}
+		f.step.build(e.arena, f, before, now)
+		planned = true
+	})
+	if err != nil || !planned {
+		return false
 	}
-	if e.options.stepped != nil {
-		e.options.stepped(plan, now.Sub(start))
+	e.spare = e.spare[:len(e.spare)-1]
+	e.flights = append(e.flights, f)
+	e.unverified = true
+	if e.launched != nil {
+		e.launched <- f
+		return true
 	}
-	m := e.byName[plan.Model]
-	m.count.steps++
-	m.count.stepTime += now.Sub(start)
-	e.sched.Commit(plan, out, err, now)
-	e.deliver(now)
+	e.execute(f, nil)
+	e.landed <- f
 	return true
 }
 
-// rest is what is done when there is nothing to run. Once after each busy time every page, block
-// and queue is recounted; what is found wrong then has hurt nobody yet.
-func (e *Engine) rest() {
-	e.deliver(time.Now())
-	e.publish(time.Now())
-	if e.unverified && e.sched.Idle() {
-		e.unverified = false
-		if err := e.sched.Verify(); err != nil {
-			panic(err)
-		}
-		if len(e.live) > 0 {
-			panic(fmt.Sprintf("engine: %d sequences are gone without a final event", len(e.live)))
-		}
-	}
-}
-
-// receive takes new sequences in and ends cancelled ones, waiting or running.
-func (e *Engine) receive() {
-	e.arrived, e.cancelled = e.inbox.take(e.arrived, e.cancelled)
-	for _, q := range e.arrived {
-		for _, s := range q.seqs { // all of them first: whatever happens below, each gets an end
-			e.live[s] = struct{}{}
-		}
-	}
-	for _, q := range e.arrived {
-		e.submit(q)
-	}
-	for _, q := range e.cancelled {
-		for _, s := range q.seqs {
-			if s.sched != nil && !s.over {
-				e.sched.Cancel(s.sched)
-			}
-		}
-	}
-	clear(e.arrived)
-	clear(e.cancelled)
-}
-
-func (e *Engine) submit(q *request) {
-	seqs := make([]*sched.Sequence, len(q.seqs))
-	for i, s := range q.seqs {
-		s.sched = &sched.Sequence{
-			Model: q.model.name(), Prompt: q.Prompt, MaxTokens: q.MaxTokens,
-			PromptLogits: s.wantsPrompt(), Marks: q.model.snapshotMarks(q.Prompt), User: s,
-		}
-		s.sched.Identity.Salt = q.CacheSalt
-		s.usage.Prompt = len(q.Prompt)
-		seqs[i] = s.sched
-	}
-	var err error
-	if q.cancelled.Load() {
-		err = context.Canceled
-	} else if err = e.sched.Submit(time.Now(), seqs...); err == nil {
-		return
-	}
-	for _, s := range q.seqs {
-		if errors.Is(err, context.Canceled) {
-			e.finish(s, s.end(FinishCancelled, nil))
+// compute executes what is launched, in order. What a step drew is copied for the next one before
+// it lands, because its arrays may be built anew from then on.
+func (e *Engine) compute(ctx context.Context) {
+	runtime.LockOSThread() // ends with the goroutine, and the thread with it
+	var drawn []int32
+	for f := range e.launched {
+		if ctx.Err() != nil {
+			f.err = ErrClosed
 		} else {
-			e.finish(s, s.end(FinishError, fmt.Errorf("%w: %w", ErrStep, err)))
+			e.execute(f, drawn)
 		}
+		drawn = f.step.drawn(drawn[:0], len(f.plan.Rows), f.err)
+		e.landed <- f
 	}
-	e.flush()
 }
 
-// execute runs one step on the device and takes the drawn tokens into their sequences. Whatever
-// goes wrong in here is this step's error.
-func (e *Engine) execute(plan *sched.Plan, now time.Time) (out sched.Output, err error) {
+// execute runs one step on the device. Whatever goes wrong in here is this step's error. drawn are
+// the tokens that the rows of the step before drew.
+func (e *Engine) execute(f *flight, drawn []int32) {
+	f.begin = time.Now()
 	defer func() {
+		f.end = time.Now()
 		if p := recover(); p != nil {
-			e.log.Error("a step panicked", "model", plan.Model, "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("%w: %v", ErrStep, p)
+			e.log.Error("a step panicked", "model", f.plan.Model, "panic", p, "stack", string(debug.Stack()))
+			f.err = fmt.Errorf("%w: %v", ErrStep, p)
 		}
 	}()
-	if err := e.step.run(e.device, e.arena, e.byName[plan.Model], plan, now); err != nil {
-		return out, fmt.Errorf("%w: %w", ErrStep, err)
+	f.step.fill(drawn)
+	if err := f.step.run(e.device, e.arena, f.model); err != nil {
+		f.err = fmt.Errorf("%w: %w", ErrStep, err)
 	}
-	return e.step.collect(plan, time.Now()), nil
 }
 
-// deliver sends what the last Commit, Cancel or Submit decided.
-func (e *Engine) deliver(now time.Time) {
-	for _, ev := range e.sched.Events() {
+// land takes a computed step into its sequences.
+func (e *Engine) land(f *flight) {
+	if len(e.flights) == 0 || e.flights[0] != f {
+		panic("engine: steps land in the order they were launched")
+	}
+	copy(e.flights, e.flights[1:])
+	e.flights = e.flights[:len(e.flights)-1]
+	defer func() { e.spare = append(e.spare, f) }()
+	if f.dropped {
+		return
+	}
+	if f.err != nil {
+		e.stepCount.failed.Add(1)
+		e.log.Error("a step failed", "model", f.plan.Model, "rows", len(f.plan.Rows), "tokens", f.plan.Tokens, "error", f.err)
+	}
+	c := &f.model.count
+	c.steps.Add(1)
+	c.stepTime.Add(int64(f.end.Sub(f.begin)))
+	if e.options.stepped != nil {
+		e.options.stepped(f.plan, f.end.Sub(f.begin))
+	}
+	out := e.collect(f)
+	_ = e.under(func() { // restart sees to it
+		if e.broken == nil {
+			e.sched.Commit(f.plan, out, f.err, f.end)
+		}
+	})
+}
+
+// collect asks which rows still count and takes their tokens. A panic in here is the step's error.
+func (e *Engine) collect(f *flight) (out sched.Output) {
+	if f.err != nil {
+		return out
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			e.log.Error("a step's answer panicked", "model", f.plan.Model, "panic", p, "stack", string(debug.Stack()))
+			f.err = fmt.Errorf("%w: %v", ErrStep, p)
+		}
+	}()
+	st := &f.step
+	st.void = resize(st.void, len(f.plan.Rows))
+	e.mu.Lock()
+	for i := range f.plan.Rows {
+		st.void[i] = f.plan.Void(i)
+	}
+	e.mu.Unlock()
+	return st.collect(f.plan, f.end)
+}
+
+// deliver sends what the last Commit or Cancel decided. Once after each busy time every page, block
+// and queue is recounted; what is found wrong then has hurt nobody yet.
+func (e *Engine) deliver() {
+	err := e.under(func() {
+		e.events = e.events[:0]
+		if e.broken != nil {
+			return
+		}
+		for _, ev := range e.sched.Events() {
+			s := ev.Seq.User.(*sequence)
+			if _, open := e.live[s]; !open {
+				panic("engine: an event of a sequence that has ended")
+			}
+			if ev.Reason != sched.None {
+				delete(e.live, s)
+			}
+			e.events = append(e.events, ev)
+		}
+		e.settleDrain()
+		if e.unverified && len(e.flights) == 0 && e.sched.Idle() {
+			e.unverified = false
+			if err := e.sched.Verify(); err != nil {
+				panic(err)
+			}
+			if len(e.live) > 0 {
+				panic(fmt.Sprintf("engine: %d sequences are gone without a final event", len(e.live)))
+			}
+		}
+	})
+	for i, ev := range e.events {
 		s := ev.Seq.User.(*sequence)
 		switch {
-		case s.over:
-			// its own final event went out with an earlier one of these
 		case ev.Reason == sched.None:
 			if s.send {
 				e.out = append(e.out, delivery{s, s.next})
 			}
 		case ev.Reason == sched.Cancelled:
-			e.finish(s, s.end(FinishCancelled, nil))
+			e.finish(s, FinishCancelled, nil)
 		case ev.Reason == sched.Failed:
-			e.finish(s, s.end(FinishError, ev.Err))
-		case s.next.Finish == FinishNone: // the scheduler knows of an end that the text does not
-			e.finish(s, s.end(FinishLength, nil))
-		default:
-			e.finish(s, s.next)
+			e.finish(s, FinishError, ev.Err)
+		default: // when the text does not know why
+			e.finish(s, FinishLength, nil)
 		}
 		s.next, s.send = Event{}, false
+		e.events[i] = sched.Event{}
 	}
+	_ = err // restart sees to it
 	e.flush()
-	if now.Sub(e.published) > publishEvery {
-		e.publish(now)
-	}
 }
 
 // delivery is an event on its way out.
@@ -248,64 +251,84 @@ type delivery struct {
 	ev  Event
 }
 
-// finish is the one place that ends a sequence.
-func (e *Engine) finish(s *sequence, ev Event) {
-	s.over = true
-	delete(e.live, s)
-	c := &s.request.model.count
-	c.finished[ev.Finish]++
+// finish is the one place that ends a sequence: by its own last token, or else for that reason.
+func (e *Engine) finish(s *sequence, reason FinishReason, err error) {
+	ev := s.next
+	if ev.Finish == FinishNone {
+		ev = s.end(reason, err)
+	}
+	s.request.model.count.finished[ev.Finish].Add(1)
 	e.out = append(e.out, delivery{s, ev})
 }
 
-// flush sends events. Counters go first, so that who sees a final event sees its sequence gone
-// from the gauges, too.
+// flush sends events.
 func (e *Engine) flush() {
-	if len(e.out) == 0 {
-		return
-	}
-	now, ended := time.Now(), false
-	for _, d := range e.out {
+	for i, d := range e.out {
+		q := d.seq.request
 		if d.ev.Finish != FinishNone {
-			q := d.seq.request
-			e.admission.leave(q.model.index, 1, now.Sub(q.arrival))
-			ended = true
 			if q.left--; q.left == 0 {
 				q.detach()
 			}
 		}
-	}
-	if ended {
-		e.publish(now)
-	}
-	for i, d := range e.out {
-		d.seq.request.sink.push(d.ev)
+		q.sink.push(d.ev)
 		e.out[i] = delivery{}
 	}
 	e.out = e.out[:0]
 }
 
-// rebuild fails every sequence and starts with a fresh scheduler and an empty pool.
-func (e *Engine) rebuild(err error) {
-	e.out = e.out[:0]
-	if err := e.newScheduler(); err != nil {
-		panic(err) // the same calls succeeded at start-up
+// restart fails every sequence and starts with a fresh scheduler and an empty pool, if the
+// scheduler is broken. What the device still computes is of nobody, and comes before what is
+// planned from now on.
+func (e *Engine) restart() {
+	e.mu.Lock()
+	broken := e.broken
+	var lost []*sequence
+	if broken != nil {
+		if err := e.newScheduler(); err != nil {
+			panic(err) // the same calls succeeded at start-up
+		}
+		lost = e.endAll()
+		e.broken = nil
 	}
-	for s := range e.live {
-		e.finish(s, s.end(FinishError, err))
+	e.mu.Unlock()
+	if broken == nil {
+		return
 	}
-	e.flush()
+	for _, f := range e.flights {
+		f.dropped = true
+	}
+	e.fail(lost, broken)
 }
 
 // abandon ends what is left when the loop ends.
 func (e *Engine) abandon() {
-	left := e.inbox.close()
-	for _, q := range left {
-		for _, s := range q.seqs {
-			e.live[s] = struct{}{}
+	if e.launched != nil {
+		close(e.launched)
+		for range e.flights {
+			<-e.landed
 		}
 	}
+	e.mu.Lock()
+	left := e.endAll()
+	e.mu.Unlock()
+	e.fail(left, ErrClosed)
+	e.movers.Wait()
+}
+
+// endAll forgets every sequence. It is called with mu held.
+func (e *Engine) endAll() []*sequence {
+	all := make([]*sequence, 0, len(e.live))
 	for s := range e.live {
-		e.finish(s, s.end(FinishError, ErrClosed))
+		all = append(all, s)
+	}
+	clear(e.live)
+	e.settleDrain()
+	return all
+}
+
+func (e *Engine) fail(all []*sequence, err error) {
+	for _, s := range all {
+		e.finish(s, FinishError, err)
 	}
 	e.flush()
 }

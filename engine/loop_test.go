@@ -286,7 +286,7 @@ func TestSamplingParamsOfAStep(t *testing.T) {
 	q, again := newRequest(r, m), newRequest(r, m)
 	for n := range 4 {
 		output := []int32{7, 8, 9, 10}[:n]
-		p := q.seqs[1].sampling(output)
+		p := q.seqs[1].sampling(output, n)
 		if p.Index != uint64(n) || p.Seed != again.seqs[1].params.Seed || p.Seed == q.seqs[0].params.Seed {
 			t.Errorf("token %d: index %d, seed %d", n, p.Index, p.Seed)
 		}
@@ -439,7 +439,7 @@ func TestQueueLimit(t *testing.T) {
 		t.Errorf("%d accepted, %d refused (in %v), want 3 and 7", accepted, refused, time.Since(start))
 	}
 	idle(t, e)
-	if got := e.Stats().Models[0].Refused; got != 7 {
+	if got := e.Stats().Models[0].RefusedFull; got != 7 {
 		t.Errorf("the counter says %d refused", got)
 	}
 }

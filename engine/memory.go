@@ -23,6 +23,7 @@ const (
 	snapshotTokens = 4096     // of a long prompt between two snapshots of a recurrent state, at least
 	snapshotShare  = 4        // one in so many pages may hold snapshots that nobody uses
 
+	minReserve       = 128 << 20 // left to everything else
 	defaultKVCap     = 4 << 30
 	defaultKVUnknown = 1 << 30
 	defaultKVShare   = 4 // one in so many free bytes
@@ -30,11 +31,13 @@ const (
 
 // MemoryPlan is what start-up decided about memory; serve prints it.
 type MemoryPlan struct {
-	Device       string // Info.Description
-	FreeBytes    int64  // free for us when the device was opened, before any weight was loaded
-	WeightBytes  int64  // of all models
-	ScratchBytes int64  // one buffer, for the largest step of any model
-	KVBytes      int64  // Pages * PageBytes
+	Device      string // Info.Description
+	FreeBytes   int64  // free for us when the device was opened, before any weight was loaded
+	WeightBytes int64  // of all models, or WeightLimit
+	// WeightLimit is what weights may take together when models take turns, being more than fit; 0: all fit.
+	WeightLimit  int64
+	ScratchBytes int64 // one buffer, for the largest step of any model
+	KVBytes      int64 // Pages * PageBytes
 	PageBytes    int64
 	Pages        int   // page 0 is padding and holds nothing
 	ReserveBytes int64 // left to everything else
@@ -45,6 +48,7 @@ type MemoryPlan struct {
 type ModelPlan struct {
 	Name          string
 	WeightBytes   int64
+	Parked        bool // at first: there is no room beside those before it
 	KVCacheDType  string
 	TokenBytes    int64 // of KV cache for one token of context, until a window leaves it behind
 	StateBytes    int64 // of recurrent state for one sequence; 0 for most models
@@ -73,9 +77,13 @@ type planModel struct {
 }
 
 // planMemory decides page size, number of pages and each model's blocks, for steps of up to
-// batchTokens. kvBytes 0 means: a share of what is free. It refuses with numbers when that is too
+// batchTokens. kvBytes 0 means: a share of what is free, and of
+// a card's own memory all of it. It refuses with numbers when that is too
 // little.
-func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes, kvBytes int64) (MemoryPlan, error) {
+//
+// weightBytes is what all weights may take together, 0 what is free; when that is less than they have,
+// models take turns (MemoryPlan.WeightLimit).
+func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes, kvBytes, weightBytes int64) (MemoryPlan, error) {
 	p := MemoryPlan{Device: info.Description, FreeBytes: info.MemoryBytes, ScratchBytes: scratchBytes}
 	var useful float64 // all that sequences could use: more than a number of bytes can be, at times
 	cuts := make([]cut, len(ms))
@@ -89,11 +97,20 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 	if p.FreeBytes == 0 {                                         // the system does not say: believe what was asked for
 		p.FreeBytes = p.WeightBytes + scratchBytes + max(kvBytes, int64(min(useful, defaultKVUnknown)))*2
 	}
+	p.ReserveBytes = max(minReserve, p.FreeBytes/20)
+	if info.Dedicated {
+		p.ReserveBytes = minReserve
+	}
+	if err := p.limitWeights(ms, need, useful, kvBytes, weightBytes); err != nil {
+		return p, err
+	}
 	left := p.FreeBytes - p.WeightBytes - scratchBytes
-	p.ReserveBytes = max(128<<20, p.FreeBytes/20)
 	room := left - p.ReserveBytes
 	if kvBytes == 0 {
 		kvBytes = min(left/defaultKVShare, defaultKVCap)
+		if info.Dedicated {
+			kvBytes = max(room, 0)
+		}
 		if useful < float64(kvBytes) {
 			// in whole pages, with the padding page: a lone sequence gets its whole context
 			p.PageBytes = pageSize(cuts, int64(useful))
@@ -133,6 +150,7 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 		}
 		p.Models = append(p.Models, mp)
 	}
+	p.place()
 	return p, nil
 }
 

@@ -47,6 +47,7 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 		var ms []planModel
 		for _, m := range planShapes {
 			if r.IntN(2) == 0 {
+				m.dtype = []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8}[r.IntN(3)]
 				ms = append(ms, m)
 			}
 		}
@@ -59,7 +60,7 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 			kv = int64(1) << (16 + r.IntN(20))
 		}
 		scratch := int64(r.IntN(200 << 20))
-		p, err := planMemory(kernels.Info{MemoryBytes: free}, ms, 512, scratch, kv)
+		p, err := planMemory(kernels.Info{MemoryBytes: free}, ms, 512, scratch, kv, 0)
 		if err != nil {
 			refused++
 			if !strings.Contains(err.Error(), "iB") {
@@ -101,7 +102,7 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 				t.Errorf("%s loses %.0f %% of a page of %d", m.Name, lost*100, p.PageBytes)
 			}
 		}
-		if p.KVBytes > 1<<30 && p.Pages < minPages {
+		if p.KVBytes > 1<<30 && p.Pages < minPages && p.PageBytes > largestBlock(p) {
 			t.Errorf("%d pages in %d bytes", p.Pages, p.KVBytes)
 		}
 	}
@@ -110,19 +111,28 @@ func TestMemoryPlanKeepsItsPromises(t *testing.T) {
 	}
 }
 
+// largestBlock is the smallest page there could be.
+func largestBlock(p MemoryPlan) int64 {
+	var cuts []cut
+	for _, m := range p.Models {
+		cuts = append(cuts, m.cut)
+	}
+	return align(smallestPage(cuts), pageStep)
+}
+
 func TestMemoryRefusalSaysWhatWouldFit(t *testing.T) {
 	ms := planShapes[4:5]
-	_, err := planMemory(kernels.Info{MemoryBytes: 9 << 30}, ms, 512, 100<<20, 2<<30)
+	_, err := planMemory(kernels.Info{MemoryBytes: 9 << 30}, ms, 512, 100<<20, 2<<30, 0)
 	if err == nil || !strings.Contains(err.Error(), "2.00 GiB") || !strings.Contains(err.Error(), "would fit") {
 		t.Errorf("%v", err)
 	}
-	_, err = planMemory(kernels.Info{MemoryBytes: 4 << 30}, ms, 512, 100<<20, 0)
+	_, err = planMemory(kernels.Info{MemoryBytes: 4 << 30}, ms, 512, 100<<20, 0, 0)
 	if err == nil || !strings.Contains(err.Error(), "phi 8.00 GiB") {
 		t.Errorf("%v", err)
 	}
 	long := planShapes[3]
 	long.maxModelLen = 131072
-	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 512, 1<<20, 1<<30)
+	_, err = planMemory(kernels.Info{MemoryBytes: 8 << 30}, []planModel{long}, 512, 1<<20, 1<<30, 0)
 	if err == nil || !strings.Contains(err.Error(), "131072") {
 		t.Errorf("a context that the pool cannot hold: %v", err)
 	}
@@ -140,7 +150,7 @@ func TestRefusedPoolsAreTooSmall(t *testing.T) {
 		sets = append(sets, []planModel{m})
 	}
 	for _, ms := range sets {
-		_, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, 1<<10)
+		_, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, 1<<10, 0)
 		found := needed.FindStringSubmatch(fmt.Sprint(err))
 		if found == nil {
 			t.Errorf("%s: %v", ms[0].name, err)
@@ -152,19 +162,19 @@ func TestRefusedPoolsAreTooSmall(t *testing.T) {
 		}
 		least := int64(number * units[found[2]])
 		for kv := least; kv < 3*least; kv += least/97 + 1 {
-			if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, kv); err != nil {
+			if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, kv, 0); err != nil {
 				t.Errorf("%s: %d bytes, %q were said to do: %v", ms[0].name, kv, found[0], err)
 				break
 			}
 		}
-		if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, least*95/100); err == nil {
+		if _, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, ms, 512, 1<<20, least*95/100, 0); err == nil {
 			t.Errorf("%s: less than %q does, too", ms[0].name, found[0])
 		}
 	}
 }
 
 func TestDefaultCacheLeavesALaptopUsable(t *testing.T) {
-	p, err := planMemory(kernels.Info{MemoryBytes: 8 << 30}, planShapes[:2], 512, 10<<20, 0)
+	p, err := planMemory(kernels.Info{MemoryBytes: 8 << 30}, planShapes[:2], 512, 10<<20, 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +193,7 @@ func TestDefaultCacheHoldsTheContext(t *testing.T) {
 	for _, m := range planShapes {
 		for _, n := range []int{1, 16, 17, 99, 896, 1000, 0} {
 			m.maxModelLen, m.maxSeqs = n, 1
-			p, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, []planModel{m}, 512, 1<<20, 0)
+			p, err := planMemory(kernels.Info{MemoryBytes: 64 << 30}, []planModel{m}, 512, 1<<20, 0, 0)
 			if err != nil {
 				t.Errorf("%s, context %d: %v", m.name, n, err)
 				continue

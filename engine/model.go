@@ -3,36 +3,49 @@ package engine
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/models/tokenizer"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
-// model is one served model. All but ready and count is set by Load and constant after.
+// model is one served model. What stands before count is set by Load and, but for ready and impl, constant after.
 type model struct {
 	index int
 	spec  ModelSpec
 	ready atomic.Bool
 
-	info    ModelInfo
-	impl    models.Model
-	tok     vocabulary
-	chat    *chat.Template
-	chatErr error          // why chat is nil
-	marks   map[int32]bool // added tokens, not special, that give a chat its structure
-	ends    []int32        // sorted
-	never   []int32        // ids that the checkpoint wants never to be drawn
-	vocab   int            // ids that exist; rows of the output layer beyond are padding
-	odd     []string       // what the checkpoint says and contradicts
-	cut     cut
-	padded  int   // rows of the output layer
-	regimes []int // models.Shape.Regimes
+	info      ModelInfo
+	impl      models.Model // whose weights come and go (see park.go); another one after each load
+	stamp     stamp
+	loadTime  time.Duration // of the weights
+	tok       vocabulary
+	chat      *chat.Template
+	chatErr   error          // why chat is nil
+	marks     map[int32]bool // added tokens, not special, that give a chat its structure
+	ends      []int32        // sorted
+	never     []int32        // ids that the checkpoint wants never to be drawn
+	vocab     int            // ids that exist; rows of the output layer beyond are padding
+	odd       []string       // what the checkpoint says and contradicts
+	cut       cut
+	padded    int                 // rows of the output layer
+	regimes   []int               // models.Shape.Regimes
+	simulated *simulation         // of a device that computes nothing; nil: the device draws tokens
+	prior     []sched.Observation // of steps' times
 	// maxPosition is the context that the checkpoint states.
 	maxPosition int
 
-	count counters // the loop's
+	count counters
+
+	// Engine.mu guards the rest.
+	resident  bool          // impl's weights are on the device
+	keepAlive time.Duration // as the scheduler knows it
+	loadErr   error         // of the last try to bring it
+	loadTries int
+	unloading bool // UnloadModel asked for it and LoadModel has not taken it back
 }
 
 // vocabulary is what the engine needs of a tokenizer.
@@ -70,6 +83,22 @@ func (m *model) snapshotMarks(prompt []int32) []int {
 		marks = append(marks[:1], marks[len(marks)-last:]...)
 	}
 	return marks
+}
+
+// recomputing is what it costs to compute a byte of cache again, in seconds: of a long prompt by what the device is
+// said to take, or by operations where nothing is said. Only how models compare counts.
+func (m *model) recomputing(tokenBytes int64) float64 {
+	perToken := 2e-12 * float64(m.impl.Shape().Parameters)
+	tokens := 0
+	for _, o := range m.prior {
+		if o.Work.Context == 0 && o.Work.Tokens > tokens {
+			tokens, perToken = o.Work.Tokens, o.Seconds/float64(o.Work.Tokens)
+		}
+	}
+	if perToken <= 0 || tokenBytes <= 0 {
+		return 0 // as good as any
+	}
+	return perToken / float64(tokenBytes)
 }
 
 func (m *model) describe() ModelInfo {

@@ -91,7 +91,7 @@ func TestBeforeLoad(t *testing.T) {
 	if _, err := e.Generate(context.Background(), engine.Request{Model: "demo-tales", Prompt: []int32{1}}); !errors.Is(err, engine.ErrNotReady) {
 		t.Errorf("%v", err)
 	}
-	if err := e.Admit("nobody", 1); !errors.Is(err, engine.ErrUnknownModel) {
+	if err := e.Admit(engine.Request{Model: "nobody"}); !errors.Is(err, engine.ErrUnknownModel) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/sched"
 )
@@ -16,21 +17,34 @@ import (
 type Options struct {
 	Models []ModelSpec
 
-	Device  string // "auto" (default), "cpu" or "ref"
+	Device  string // "auto" (default), "cpu", "ref", or "sim:CARD", which computes nothing: see kernels/sim
 	Threads int    // of the cpu device; 0: one a core
 	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
 
+	// WeightMemory is what the weights on the device may take together; 0: what is free. Models beyond it are parked: their
+	// weights come when a request asks for them, in the place of others'.
+	WeightMemory int64
+	// KeepAlive is after how long without a request a model is parked: 0 at once, nil or negative never. A
+	// ModelSpec may set its own, and so may each request, until the next.
+	KeepAlive *time.Duration
+	// SLA is that of requests that ask for none; a ModelSpec may set its own.
+	SLA SLA
+
 	KVMemory     int64  // bytes of the page pool shared by all models; 0: a share of what is free
-	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16" or "bf16"; a ModelSpec may set its own
+	KVCacheDType string // "auto" (fp16; float32 with Exact), "float32", "fp16", "bf16", "fp8-e4m3" or "int8"; a ModelSpec may set its own
 	PrefixCache  *bool  // nil: on
 	// Quantize makes codes of float weights while they are loaded, as quantize.ParseLoad reads it; "": they stay as
 	// stored. A ModelSpec may set its own.
 	Quantize string
 
-	MaxNumSeqs       int // running sequences for each model; 0: 64
-	MaxBatchedTokens int // tokens in one step; 0: 512 on cpu
+	MaxNumSeqs       int // running sequences for each model; 0: 64, on a card 256
+	MaxBatchedTokens int // tokens in one step; 0: 512, on a card 2048
 	MaxWaiting       int // waiting requests for each model; 0: 256
 	MaxWaitingTotal  int // and in all; 0: 1024
+
+	// Overlap plans a step while the one before it is computed. Nil: on a card. A processor that computes the step
+	// gains nothing by it (docs/bench-overlap.md), and who arrives waits a step longer.
+	Overlap *bool
 
 	// HeartbeatLimit is the age of the step loop's last sign of life at which Health says no.
 	HeartbeatLimit time.Duration // 0: 30 s
@@ -38,10 +52,13 @@ type Options struct {
 	Progress func(string)
 	Log      *slog.Logger // nil: slog.Default()
 
-	// Seams for tests: what stands between the loop and the device, what looks at steps, and another loader.
-	wrap      func(kernels.Device) kernels.Device
-	stepped   func(plan *sched.Plan, took time.Duration) // after each step
-	loadModel func(kernels.Device, *model) error
+	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop
+	// and the device, what looks at steps, and other loaders.
+	minResident time.Duration
+	wrap        func(kernels.Device) kernels.Device
+	stepped     func(plan *sched.Plan, took time.Duration) // after each step
+	loadModel   func(kernels.Device, *model) error
+	loadWeights func(kernels.Device, *model) (models.Model, error) // of a model that was loaded before
 }
 
 // ModelSpec names a model and where its checkpoint is.
@@ -55,11 +72,38 @@ type ModelSpec struct {
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
 	Quantize        string // "none" undoes that of Options
+	KeepAlive       *time.Duration
+	SLA             SLA
+	Weight          float64 // share of the device's time beside other models; 0: 1
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
 // little enough to be multiplied.
 const maxLimit = 1 << 20
+
+// maxWeight bounds ModelSpec.Weight.
+const maxWeight = 1000
+
+// keepAlive is how long the model stays without a request; negative: for ever.
+func (m *ModelSpec) keepAlive() time.Duration {
+	if m.KeepAlive == nil {
+		return -1
+	}
+	return *m.KeepAlive
+}
+
+// checkSLA says what is wrong with a target.
+func checkSLA(s SLA) error {
+	for _, t := range []struct {
+		name string
+		d    time.Duration
+	}{{"SLA TTFT", s.TTFT}, {"SLA TPOT", s.TPOT}} {
+		if t.d < 0 || t.d > maxSLA {
+			return fmt.Errorf("%s: %v is not in [0, %v]", t.name, t.d, maxSLA)
+		}
+	}
+	return nil
+}
 
 // withDefaults checks o and fills in what was left out.
 func (o Options) withDefaults() (Options, error) {
@@ -70,8 +114,13 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Device == "" {
 		o.Device = "auto"
 	}
-	if !slices.Contains(Devices(), o.Device) && o.Device != "auto" {
-		return o, fmt.Errorf("engine: device %q: want auto or one of %q", o.Device, Devices())
+	card, err := checkDevice(o.Device)
+	if err != nil {
+		return o, err
+	}
+	maxSeqs, maxTokens := 64, 512
+	if card {
+		maxSeqs, maxTokens = 256, 2048
 	}
 	limits := []struct {
 		name  string
@@ -80,8 +129,8 @@ func (o Options) withDefaults() (Options, error) {
 		most  int
 	}{
 		{"threads", &o.Threads, 0, 1024},
-		{"max number of sequences", &o.MaxNumSeqs, 64, maxLimit},
-		{"max batched tokens", &o.MaxBatchedTokens, 512, 1 << 14},
+		{"max number of sequences", &o.MaxNumSeqs, maxSeqs, maxLimit},
+		{"max batched tokens", &o.MaxBatchedTokens, maxTokens, 1 << 14},
 		{"max waiting", &o.MaxWaiting, 256, maxLimit},
 		{"max waiting in all", &o.MaxWaitingTotal, 1024, maxLimit},
 	}
@@ -95,6 +144,12 @@ func (o Options) withDefaults() (Options, error) {
 		if *l.value == 0 {
 			*l.value = l.set
 		}
+	}
+	if o.WeightMemory < 0 {
+		return o, fmt.Errorf("engine: weight memory: %d is negative", o.WeightMemory)
+	}
+	if err := checkSLA(o.SLA); err != nil {
+		return o, fmt.Errorf("engine: %w", err)
 	}
 	if o.KVMemory < 0 {
 		return o, fmt.Errorf("engine: KV memory: %d is negative", o.KVMemory)
@@ -110,6 +165,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.loadModel == nil {
 		o.loadModel = loadCheckpoint
+	}
+	if o.loadWeights == nil {
+		o.loadWeights = loadWeights
 	}
 	seen := map[string]bool{}
 	for i := range o.Models {
@@ -135,6 +193,21 @@ func (o Options) withDefaults() (Options, error) {
 		if m.MaxNumSeqs == 0 {
 			m.MaxNumSeqs = o.MaxNumSeqs
 		}
+		if !(m.Weight >= 0) || m.Weight > maxWeight {
+			return o, fmt.Errorf("engine: model %s: weight: %v is not in (0, %d]", m.Name, m.Weight, maxWeight)
+		}
+		if err := checkSLA(m.SLA); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
+		}
+		if m.SLA.TTFT == 0 {
+			m.SLA.TTFT = o.SLA.TTFT
+		}
+		if m.SLA.TPOT == 0 {
+			m.SLA.TPOT = o.SLA.TPOT
+		}
+		if m.KeepAlive == nil {
+			m.KeepAlive = o.KeepAlive
+		}
 		if err := checkReasoningParser(m.ReasoningParser); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
@@ -152,29 +225,36 @@ func (o Options) withDefaults() (Options, error) {
 		if m.KVCacheDType == "" {
 			m.KVCacheDType = o.KVCacheDType
 		}
-		if _, err := kvType(m.KVCacheDType, []kernels.DType{kernels.F32, kernels.F16, kernels.BF16}); err != nil {
+		if _, err := KVCacheType(m.KVCacheDType); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 	}
 	return o, nil
 }
 
-// kvType reads the name of a KV cache type; known are the device's, the one it is best at first.
-func kvType(name string, known []kernels.DType) (kernels.DType, error) {
+// KVCacheType reads the name of a KV cache type. known are the device's, the one it is best at first, which is what
+// "auto" and "" stand for; without known any type will do.
+func KVCacheType(name string, known ...kernels.DType) (kernels.DType, error) {
 	t := kernels.F32
 	switch name {
 	case "", "auto":
-		return known[0], nil
+		if len(known) > 0 {
+			t = known[0]
+		}
 	case "float32":
 	case "fp16", "float16":
 		t = kernels.F16
 	case "bf16", "bfloat16":
 		t = kernels.BF16
+	case "fp8-e4m3", "fp8_e4m3", "fp8":
+		t = kernels.F8E4M3
+	case "int8":
+		t = kernels.I8
 	default:
-		return 0, fmt.Errorf("KV cache type %q: want auto, float32, fp16 or bf16", name)
+		return 0, fmt.Errorf("kv-cache-dtype %q: want auto, float32, fp16, bf16, fp8-e4m3 or int8", name)
 	}
-	if !slices.Contains(known, t) {
-		return 0, fmt.Errorf("KV cache type %q: the device has %v", name, known)
+	if len(known) > 0 && !slices.Contains(known, t) {
+		return 0, fmt.Errorf("kv-cache-dtype %q: the device has %v", name, known)
 	}
 	return t, nil
 }

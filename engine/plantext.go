@@ -11,11 +11,21 @@ func (p MemoryPlan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Device %s, %s free\n", p.Device, bytesText(p.FreeBytes))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  model\tweights\tKV cache\tper token\tstate\tlongest sequence\ttokens that fit")
+	fmt.Fprintln(w, "  model\tweights\t\tKV cache\tper token\tstate\tlongest sequence\ttokens that fit")
 	for _, m := range p.Models {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%d\t%d\n", m.Name, bytesText(m.WeightBytes), m.KVCacheDType, bytesText(m.TokenBytes), stateText(m.StateBytes), m.MaxModelLen, m.CacheTokens)
+		state := ""
+		switch {
+		case m.Parked:
+			state = "parked"
+		case p.WeightLimit > 0:
+			state = "resident"
+		}
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", m.Name, bytesText(m.WeightBytes), state, m.KVCacheDType, bytesText(m.TokenBytes), stateText(m.StateBytes), m.MaxModelLen, m.CacheTokens)
 	}
 	w.Flush()
+	if p.WeightLimit > 0 {
+		b.WriteString("Not all weights fit: models take turns, and a parked one is loaded when a request asks for it\n")
+	}
 	fmt.Fprintf(&b, "Memory: weights %s, KV cache %s (%d pages of %s, shared by all models), scratch %s; %s left free",
 		bytesText(p.WeightBytes), bytesText(p.KVBytes), p.Pages, bytesText(p.PageBytes), bytesText(p.ScratchBytes), bytesText(p.ReserveBytes))
 	return b.String()

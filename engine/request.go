@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/openinfer-go/openinfer/engine/text"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // Request asks one model to continue one prompt N times. A client's request with several prompts
@@ -39,7 +41,29 @@ type Request struct {
 
 	// CacheSalt parts prefix caches: only requests of one salt share blocks.
 	CacheSalt string
+
+	// SLA is the latency that is asked for; a zero part is the model's. A request that could not meet its TTFT is
+	// refused with an *OverCapacityError that says what is predicted.
+	SLA SLA
+	// Priority: of requests that wait for one model, one with a lower number is served first, as in vLLM, in
+	// [-MaxPriority, MaxPriority].
+	Priority int
+	// Key tells whose request it is, so that one caller's many do not keep another's few waiting.
+	Key string
+	// KeepAlive is after how long without a request the model is parked, until the next request: 0 at once,
+	// negative never, nil as configured.
+	KeepAlive *time.Duration
 }
+
+// SLA is the latency that a request asks for: the time to its first token, counted from its arrival, and the time for each token
+// after that. A zero part asks for nothing.
+type SLA = sched.SLA
+
+// MaxPriority bounds Request.Priority.
+const MaxPriority = 1000
+
+// maxSLA bounds the parts of an SLA: longer ones ask for nothing.
+const maxSLA = 24 * time.Hour
 
 // SamplingParams are OpenAI's and vLLM's; ranges are checked by Validate.
 type SamplingParams struct {
@@ -131,6 +155,10 @@ var (
 	ErrNotReady = errors.New("model is loading")
 	// ErrClosed: the engine is shutting down; answer 503.
 	ErrClosed = errors.New("engine is shutting down")
+	// ErrLoad: the weights of a parked model could not be brought back; answer 503. The next request tries again.
+	ErrLoad = errors.New("model could not be loaded")
+	// ErrUnloaded: the model was unloaded by force; answer 503. The next request brings it back.
+	ErrUnloaded = errors.New("model was unloaded")
 	// ErrStep: the step that ran the sequence failed; answer 500.
 	ErrStep = errors.New("step failed")
 )
@@ -148,13 +176,21 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // OverCapacityError says when it is worth asking again.
 type OverCapacityError struct {
+	Model      string
 	RetryAfter time.Duration
-	Waiting    int
-	Limit      int
+	Waiting    int // sequences of the model that are accepted and do not run yet
+	// Predicted is when the first token would have come and Target when it was wanted, from the request's arrival; both 0
+	// when the queue was full.
+	Predicted, Target time.Duration
 }
 
 func (e *OverCapacityError) Error() string {
-	return fmt.Sprintf("%v: %d requests waiting, limit %d; retry after %v", ErrOverCapacity, e.Waiting, e.Limit, e.RetryAfter)
+	retry := fmt.Sprintf("retry after %.0f s", math.Ceil(e.RetryAfter.Seconds()))
+	if e.Target > 0 {
+		return fmt.Sprintf("%v: model %s would give its first token after %.2f s, wanted within %.2f s; %s", ErrOverCapacity, e.Model,
+			e.Predicted.Seconds(), e.Target.Seconds(), retry)
+	}
+	return fmt.Sprintf("%v: model %s has %d requests waiting, as many as may; %s", ErrOverCapacity, e.Model, e.Waiting, retry)
 }
 
 // Is makes errors.Is(err, ErrOverCapacity) true.
@@ -190,10 +226,13 @@ type ModelInfo struct {
 	Reasoning    Reasoning
 	Defaults     SamplingParams
 	Ready        bool
+	State        string // where the weights are: "resident", "parked" or "loading"
 	WeightBytes  int64
 	// Cache numbers are those of this model as if it had the whole pool.
 	BlockTokens  int
 	Blocks       int
 	CacheTokens  int
 	KVCacheDType string
+	// Simulated names the card that no answer was computed on; "": answers are computed.
+	Simulated string
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // sequence is one of a request's sequences as the step loop knows it; only the loop touches it
-// once it is in the inbox.
+// once it is submitted.
 type sequence struct {
 	request *request
 	index   int
@@ -21,11 +21,12 @@ type sequence struct {
 	held    []Token // drawn, but their text is not final yet
 	prompt  []Token // log probabilities of the prompt, until they went out
 	usage   Usage
-	over    bool // its final event was decided
 
-	sched *sched.Sequence // nil until the loop has it
-	next  Event           // of the token that the step in hand drew
-	send  bool            // next says something
+	sched  *sched.Sequence
+	flight *flight // the last one that drew a token of it, and in which row
+	row    int
+	next   Event // of the token that the step in hand drew
+	send   bool  // next says something
 }
 
 // starting is told that a step computes some of the sequence's tokens.
@@ -35,20 +36,29 @@ func (s *sequence) starting(q *sched.Sequence, now time.Time) {
 		s.usage.Queued = now.Sub(s.request.arrival)
 		s.usage.Cached = q.CachedTokens()
 		c := &s.request.model.count
-		c.promptTokens += int64(s.usage.Prompt)
-		c.cachedTokens += int64(s.usage.Cached)
+		c.promptTokens.Add(int64(s.usage.Prompt))
+		c.cachedTokens.Add(int64(s.usage.Cached))
 	}
 }
 
-// sampling returns how to draw the sequence's next token; output is what it has drawn so far.
-func (s *sequence) sampling(output []int32) kernels.SampleParams {
+// penalised says that what it drew before changes how its next token is drawn.
+func (s *sequence) penalised() bool {
+	p := &s.params
+	return p.Repetition != 1 || p.Presence != 0 || p.Frequency != 0
+}
+
+// sampling returns how to draw the sequence's token n; output is what it has drawn before, which only penalties need.
+func (s *sequence) sampling(output []int32, n int) kernels.SampleParams {
 	p := s.params
-	p.Index = uint64(len(output))
-	if p.Repetition != 1 || p.Presence != 0 || p.Frequency != 0 {
+	p.Index = uint64(n)
+	if s.penalised() {
 		p.Prompt, p.Output = s.request.Prompt, output
 	}
-	if len(output) < s.request.MinTokens {
+	if n < s.request.MinTokens {
 		p.Banned = s.banned
+	}
+	if sim := s.request.model.simulated; sim != nil {
+		p.Given = sim.token(&p, s.request.IgnoreEOS)
 	}
 	return p
 }
@@ -84,7 +94,7 @@ func (s *sequence) scoreFirst() {
 func (s *sequence) push(out kernels.Sampled, now time.Time) {
 	r, m := s.request, s.request.model
 	s.usage.Completion++
-	m.count.generatedTokens++
+	m.count.generatedTokens.Add(1)
 	first := s.usage.Completion == 1
 	if first {
 		s.usage.FirstToken = now.Sub(r.arrival)

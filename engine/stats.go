@@ -2,7 +2,11 @@ package engine
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
+	"github.com/openinfer-go/openinfer/sched"
 )
 
 // Stats is a snapshot of the engine for metrics.
@@ -31,11 +35,22 @@ type ModelStats struct {
 	GeneratedTokens  int64
 	Preemptions      int64
 	Finished         map[FinishReason]int64 // sequences
-	Refused          int64                  // requests
+	RefusedFull      int64                  // requests, since the queue was full
+	RefusedSLA       int64                  // and since their SLA could not be met
 	Steps            int64
 	StepSeconds      float64
 	PrefixQueries    int64 // tokens looked up
 	PrefixHits       int64 // tokens found
+
+	Resident    bool // the weights are on the device
+	Loads       int64
+	LoadSeconds float64 // of Loads, and of those that failed
+	// StepTimeError is how far the scheduler's predictions of steps' times were off lately: the median of the
+	// errors relative to the time taken.
+	StepTimeError float64
+	// Late counts sequences whose SLA could not be met any more before they ended; SellableTokens what those sampled
+	// that ended well within theirs.
+	Late, SellableTokens int64
 }
 
 // Health is what the step loop says of itself.
@@ -46,67 +61,56 @@ type Health struct {
 	Reason    string        // when not OK or not Ready
 }
 
-// counters are a model's, kept by the loop.
+// counters are a model's own, beside what scheduler and pool count.
 type counters struct {
-	steps, promptTokens, cachedTokens, generatedTokens int64
-	stepTime                                           time.Duration
-	finished                                           [FinishError + 1]int64
+	steps, promptTokens, cachedTokens, generatedTokens atomic.Int64
+	stepTime                                           atomic.Int64 // nanoseconds
+	refusedFull, refusedSLA                            atomic.Int64 // requests
+	finished                                           [FinishError + 1]atomic.Int64
 }
 
-// publish makes a snapshot for Stats. It is the loop's, and copies numbers only.
-func (e *Engine) publish(now time.Time) {
-	e.published = now
-	queues, pool := e.sched.Stats(), e.pool.Stats()
-	st := Stats{
-		PagesTotal: pool.Pages, PagesFree: pool.FreePages,
-		PageBytes: e.plan.PageBytes, StepErrors: e.stepErrors,
-		Models: make([]ModelStats, len(e.models)),
-	}
-	for i, m := range e.models {
-		c, q, b := &m.count, &queues[i], &pool.Models[i]
-		ms := ModelStats{
-			Name: m.spec.Name, Running: q.Running,
-			LiveBlocks: b.Live, CachedBlocks: b.Cached, Blocks: b.Capacity,
-			LiveStates: b.States, CachedStates: b.Snapshots,
-			PromptTokens: c.promptTokens, CachedTokens: c.cachedTokens, GeneratedTokens: c.generatedTokens,
-			Preemptions: int64(q.Preemptions), Steps: c.steps, StepSeconds: c.stepTime.Seconds(),
-			PrefixQueries: int64(q.PrefixQueried), PrefixHits: int64(q.PrefixHit),
-			Finished: map[FinishReason]int64{},
+// Stats is a snapshot of counters and gauges. It has no side effect.
+func (e *Engine) Stats() Stats {
+	st := Stats{StepErrors: e.stepCount.failed.Load(), Heartbeat: e.age(), Models: make([]ModelStats, len(e.models))}
+	var queues []sched.ModelStats
+	var pool kvcache.Stats
+	_ = e.under(func() { // a broken scheduler counts nothing
+		for i, m := range e.models {
+			st.Models[i] = ModelStats{Name: m.spec.Name, Waiting: e.awaiting[i]}
 		}
+		if e.sched != nil {
+			queues, pool = e.sched.Stats(), e.pool.Stats()
+		}
+		st.PageBytes = e.plan.PageBytes
+	})
+	st.PagesTotal, st.PagesFree = pool.Pages, pool.FreePages
+	for i, m := range e.models {
+		c, ms := &m.count, &st.Models[i]
+		ms.PromptTokens, ms.CachedTokens, ms.GeneratedTokens = c.promptTokens.Load(), c.cachedTokens.Load(), c.generatedTokens.Load()
+		ms.Steps, ms.StepSeconds = c.steps.Load(), time.Duration(c.stepTime.Load()).Seconds()
+		ms.RefusedFull, ms.RefusedSLA, ms.Finished = c.refusedFull.Load(), c.refusedSLA.Load(), map[FinishReason]int64{}
+		for r := FinishStop; r <= FinishError; r++ {
+			ms.Finished[r] = c.finished[r].Load()
+		}
+		st.Steps += ms.Steps
+		if queues == nil {
+			continue
+		}
+		q, b := &queues[i], &pool.Models[i]
+		ms.Running, ms.Waiting = q.Running, ms.Waiting+q.Waiting
+		ms.LiveBlocks, ms.CachedBlocks, ms.Blocks = b.Live, b.Cached, b.Capacity
+		ms.LiveStates, ms.CachedStates = b.States, b.Snapshots
+		ms.Resident, ms.Loads, ms.LoadSeconds = q.Residency == sched.Resident, int64(q.Loads), q.LoadSeconds
+		ms.StepTimeError, ms.Late, ms.SellableTokens = q.StepError, int64(q.Late), int64(q.SellableTokens)
+		ms.Preemptions, ms.PrefixQueries, ms.PrefixHits = int64(q.Preemptions), int64(q.PrefixQueried), int64(q.PrefixHit)
 		if b.Capacity > 0 {
 			states := b.States * m.cut.statePages() * m.cut.perPage()
 			ms.LiveUsage = float64(b.Live+states) / float64(b.Capacity)
 		}
-		for r := FinishStop; r <= FinishError; r++ {
-			ms.Finished[r] = c.finished[r]
-		}
-		st.Steps += c.steps
 		live := min(b.Pages, int(ceilDiv(int64(b.Live), int64(m.cut.perPage())))+b.States*m.cut.statePages())
 		st.PagesLive += live
 		st.PagesCached += b.Pages - live
-		st.Models[i] = ms
 	}
-	e.mu.Lock()
-	e.stats = st
-	e.mu.Unlock()
-}
-
-// Stats is a snapshot of counters and gauges, at most a tenth of a second old unless a step is
-// running. It has no side effect.
-func (e *Engine) Stats() Stats {
-	e.mu.Lock()
-	st := e.stats
-	e.mu.Unlock()
-	st.Models = append(make([]ModelStats, 0, len(e.models)), st.Models...)
-	for i := len(st.Models); i < len(e.models); i++ {
-		st.Models = append(st.Models, ModelStats{Name: e.models[i].spec.Name})
-	}
-	for i := range st.Models {
-		open, refused := e.admission.counts(i)
-		st.Models[i].Waiting = max(0, open-st.Models[i].Running)
-		st.Models[i].Refused = refused
-	}
-	st.Heartbeat = e.age()
 	return st
 }
 
@@ -129,11 +133,11 @@ func (e *Engine) Health() Health {
 		}
 	}
 	switch {
-	case e.admission.isClosed():
+	case e.isClosed():
 		h.OK, h.Reason = e.heartbeat.Load() != 0 && h.Heartbeat <= e.options.HeartbeatLimit, ErrClosed.Error()
 	case loading != "":
 		h.Reason = fmt.Sprintf("%v: %s", ErrNotReady, loading)
-	case h.Heartbeat > e.options.HeartbeatLimit:
+	case h.Heartbeat > e.options.HeartbeatLimit: // the step it waits for does not end
 		h.Reason = fmt.Sprintf("the step loop has not moved for %v", h.Heartbeat.Round(time.Millisecond))
 	default:
 		h.OK, h.Ready = true, true

@@ -15,7 +15,11 @@ const headTile = 64
 
 // step turns a plan (sequences, tokens, blocks) into arrays, runs the model over them and gives
 // the drawn tokens back to their sequences. Its arrays are reused: a step makes no garbage but
-// events. One step runs at a time, so there is one of these and one scratch buffer.
+// events. A step that is planned while another runs has arrays of its own; one step runs at a time,
+// so there is one scratch buffer.
+//
+// A token that the step before is still drawing is left open by build and filled in by fill, just
+// before the step runs: the row's last token, and the last entry of the history that penalties see.
 type step struct {
 	ids, positions, starts, contexts []int32
 	regimes                          []int32
@@ -28,6 +32,9 @@ type step struct {
 	rows    []int32
 	params  []kernels.SampleParams
 	sampled []kernels.Sampled
+	feeds   []feed
+	history []int32 // behind some params' Output
+	void    []bool  // rows that count no more
 
 	out    sched.Output
 	tokens []int32 // behind out.Tokens
@@ -40,6 +47,13 @@ type head struct {
 	score  int // the prompt's position that is scored; 0: a token is drawn
 }
 
+// feed is where a token goes that the step before draws.
+type feed struct {
+	from  int    // row of the step before
+	to    int    // place in ids
+	penal *int32 // place in history; nil: nowhere
+}
+
 // arena is the memory of steps and cache: scratch and the shared pages.
 type arena struct {
 	buffer  kernels.Buffer // both
@@ -47,9 +61,8 @@ type arena struct {
 	pages   kernels.Buffer
 }
 
-// run executes plan and leaves the drawn tokens in st.sampled.
-func (st *step) run(d kernels.Device, a arena, m *model, plan *sched.Plan, now time.Time) error {
-	st.build(a, m, plan, now)
+// run executes the step and leaves the drawn tokens in st.sampled.
+func (st *step) run(d kernels.Device, a arena, m *model) error {
 	d.Begin()
 	b := &st.batch
 	b.TokenIDs = d.Upload(kernels.Ints{Host: st.ids})
@@ -83,21 +96,28 @@ func (st *step) run(d kernels.Device, a arena, m *model, plan *sched.Plan, now t
 	return d.End()
 }
 
-// build fills the arrays.
-func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
+// build fills the arrays of f for its plan; before is the flight ahead of it that has not landed, nil if there
+// is none.
+func (st *step) build(a arena, f, before *flight, now time.Time) {
+	m, plan := f.model, f.plan
 	st.ids, st.positions = st.ids[:0], st.positions[:0]
 	st.starts, st.contexts = append(st.starts[:0], 0), st.contexts[:0]
 	st.heads, st.rows, st.params = st.heads[:0], st.rows[:0], st.params[:0]
-	st.regimes = st.regimes[:0]
+	st.feeds, st.history, st.regimes = st.feeds[:0], st.history[:0], st.regimes[:0]
 	for i := range plan.Rows {
 		row := &plan.Rows[i]
 		s := row.Seq.User.(*sequence)
 		s.starting(row.Seq, now)
 		first := int32(len(st.ids)) - int32(row.Start) // hidden row of position 0
+		open := -1                                     // index in feeds
 		for pos := row.Start; pos < row.Start+row.N; pos++ {
 			id, known := row.Token(pos)
 			if !known {
-				panic(fmt.Sprintf("engine: token %d of a row is not known yet", pos))
+				if pos != row.Start+row.N-1 || before == nil || s.flight != before {
+					panic(fmt.Sprintf("engine: token %d of a row is not known, and no step before draws it", pos))
+				}
+				open = len(st.feeds)
+				st.feeds = append(st.feeds, feed{from: s.row, to: len(st.ids)})
 			}
 			st.ids = append(st.ids, id)
 			st.positions = append(st.positions, int32(pos))
@@ -112,7 +132,8 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 			}
 		}
 		if row.Samples > 0 {
-			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, s.sampling(row.Seq.Sampled()))
+			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row.Seq.Sampled(), open))
+			s.flight, s.row = f, i
 		}
 	}
 	n := len(m.cut.groups)
@@ -126,6 +147,47 @@ func (st *step) build(a arena, m *model, plan *sched.Plan, now time.Time) {
 			st.buildGroup(a, m, plan, g)
 		}
 	}
+}
+
+// sampling returns how to draw a sequence's next token; output is what is known of those it has
+// drawn so far, and open the feed that draws one more, -1 if there is none.
+func (st *step) sampling(s *sequence, output []int32, open int) kernels.SampleParams {
+	n := len(output)
+	if open >= 0 {
+		n++
+		if s.penalised() {
+			from := len(st.history)
+			st.history = append(append(st.history, output...), 0)
+			output = st.history[from:] // stays with its array when history grows out of it
+			st.feeds[open].penal = &output[n-1]
+		}
+	}
+	return s.sampling(output, n)
+}
+
+// fill puts in the tokens that the rows of the step before drew. A row that drew none ends its
+// sequence, so that nobody looks at what follows from the token that stands for it.
+func (st *step) fill(drawn []int32) {
+	for _, f := range st.feeds {
+		st.ids[f.to] = drawn[f.from]
+		if f.penal != nil {
+			*f.penal = drawn[f.from]
+		}
+	}
+}
+
+// drawn appends the token that each of n rows drew, 0 where there is none.
+func (st *step) drawn(ids []int32, n int, err error) []int32 {
+	ids = append(ids, make([]int32, n)...)
+	if err != nil {
+		return ids
+	}
+	for i, h := range st.heads {
+		if out := &st.sampled[i]; h.score == 0 && !out.NaN {
+			ids[h.row] = out.ID
+		}
+	}
+	return ids
 }
 
 // buildRuns fills the runs of the recurrent group.
@@ -190,7 +252,7 @@ func (st *step) collect(plan *sched.Plan, now time.Time) sched.Output {
 		s := plan.Rows[h.row].Seq.User.(*sequence)
 		out := &st.sampled[i]
 		switch {
-		case plan.Void(h.row) || st.out.Errs[h.row] != nil:
+		case st.void[h.row] || st.out.Errs[h.row] != nil:
 		case out.NaN:
 			st.out.Errs[h.row] = fmt.Errorf("%w: the logits at token %d are not numbers", ErrStep, st.contexts[h.row])
 		case h.score > 0:

@@ -8,7 +8,14 @@ type Info struct {
 	Description string // for example "AMD EPYC, 2 threads, avx2+fma+f16c, activations int8 per 32"
 	Threads     int
 	MemoryBytes int64 // free for us when the device was opened
-	KVTypes     []DType
+	// Dedicated: the memory is a card's own and nothing else needs it.
+	Dedicated bool
+	// Simulated names the card that a device without arithmetic stands for; "": the device computes.
+	Simulated string
+	KVTypes   []DType
+	// ChunkedDelta is what a model passes as DeltaParams.Chunked: the device gains by it, and does not promise the
+	// same bits wherever a prompt is cut.
+	ChunkedDelta bool
 }
 
 // Device runs the operators. Methods that load may be called from several goroutines; the
@@ -75,7 +82,10 @@ type Device interface {
 	//	S = S + k (sigmoid(b[t,h]) * (v - S^T k))^T
 	//	dst[t,h] = S^T q
 	//
-	// The state is float32 and is rounded after each token, so that runs can be cut anywhere.
+	// The state is float32 and is rounded after each token, so that runs can be cut anywhere. If p.Chunked, the
+	// device may take many tokens of a run together with matrix products (Yang et al. 2024, arXiv 2406.06484,
+	// section 3), and rounds the state after them: the same values, but their last bits depend on where the run
+	// begins and ends. They still depend on nothing outside the run.
 	GatedDelta(dst, qkv, a, b Tensor, p DeltaParams, s State)
 	// GatherRows: dst[i] = x[rows[i]].
 	GatherRows(dst, x Tensor, rows Ints)
@@ -127,6 +137,13 @@ type Ragged struct {
 
 // CacheLayout is the shape of one cache group of one model: how a block is cut. A block holds
 // BlockTokens tokens for all Layers of the group; how it arranges them is the device's own.
+//
+// F8E4M3 and I8 hold codes, and a scale for each key and each value of each token and head: a value is
+// code * scale. The scale is a bfloat16, the least one that is not below largest magnitude / CacheTop, so
+// that codes never clip and no bits of the scale are lost to the product; a code is value / scale, both float32
+// operations, rounded to nearest, to even between two. A head that holds a NaN or an infinity has the scale NaN
+// and codes of 0: all of it is NaN. A scale of 0 has codes of 0. Nothing depends on other tokens, so that a block
+// can be filled, cut and shared at any token.
 type CacheLayout struct {
 	DType       DType
 	Layers      int
@@ -139,9 +156,31 @@ type CacheLayout struct {
 	PageBytes     int64
 }
 
-// TokenBytes is what one token takes in a block.
-func (l CacheLayout) TokenBytes() int64 {
-	return int64(l.Layers) * int64(l.Heads) * int64(l.KDim+l.VDim) * int64(l.DType.Bytes())
+// TokenBytes is what one token takes in a block, its scales included.
+func (l CacheLayout) TokenBytes() int64 { return int64(l.Layers) * l.LayerBytes() }
+
+// LayerBytes is the share of one layer in TokenBytes.
+func (l CacheLayout) LayerBytes() int64 {
+	return int64(l.Heads) * (int64(l.KDim+l.VDim)*int64(l.DType.Bytes()) + 2*int64(l.ScaleBytes()))
+}
+
+// ScaleBytes is the size of the scale of a key or a value, 0 where the type needs none.
+func (l CacheLayout) ScaleBytes() int {
+	if CacheTop(l.DType) == 0 {
+		return 0
+	}
+	return BF16.Bytes()
+}
+
+// CacheTop is the largest code of a cache type with scales, 0 of the others.
+func CacheTop(t DType) float32 {
+	switch t {
+	case F8E4M3:
+		return 448
+	case I8:
+		return 127
+	}
+	return 0
 }
 
 // BlockOffset returns where block id starts in the arena of pages.

@@ -13,12 +13,17 @@ const (
 	F32 DType = iota
 	F16
 	BF16
+	F8E4M3 // the OCP format: 4 bits of exponent, 3 of mantissa, at most 448, NaN but no infinities
+	I8     // whole numbers -127 to 127
 )
 
 // Bytes returns the size of one element.
 func (t DType) Bytes() int {
-	if t == F32 {
+	switch t {
+	case F32:
 		return 4
+	case F8E4M3, I8:
+		return 1
 	}
 	return 2
 }
@@ -31,6 +36,10 @@ func (t DType) String() string {
 		return "fp16"
 	case BF16:
 		return "bf16"
+	case F8E4M3:
+		return "fp8-e4m3"
+	case I8:
+		return "int8"
 	}
 	return fmt.Sprintf("DType(%d)", uint8(t))
 }
@@ -78,8 +87,10 @@ func (t Tensor) RowRange(from, to int) Tensor {
 	size := int64(t.Stride * t.DType.Bytes())
 	r := t
 	r.Rows = to - from
-	n := int64(r.Rows) * size
-	r.Buf = t.Buf.Slice(int64(from)*size, min(n, t.Buf.Len-int64(from)*size))
+	if t.Buf.Len > 0 {
+		n := int64(r.Rows) * size
+		r.Buf = t.Buf.Slice(int64(from)*size, min(n, t.Buf.Len-int64(from)*size))
+	}
 	return r
 }
 

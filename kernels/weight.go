@@ -12,13 +12,19 @@ import "fmt"
 type Matrix struct {
 	Name   string // of the checkpoint's tensor, for errors
 	N, K   int
-	Bits   int   // 0, 4 or 8
-	Group  int   // 16, 32, 64, 128, ... or K; 0 with Bits 0
-	HasMin bool  // Min instead of Zero
-	Type   DType // Bits 0 only
+	Bits   int  // 0, 4 or 8
+	Group  int  // 16, 32, 64, 128, ... or K; 0 with Bits 0
+	HasMin bool // Min instead of Zero
+	// Symmetric says that every Zero is known to be the middle code, 8 or 128, and need not be kept.
+	Symmetric bool
+	Type      DType // Bits 0 only
 
 	// Scales16 and the like let a device store scales in fewer bytes without loss.
 	ScaleType DType // F16 or BF16 when every scale (and min) is exactly of that type, else F32
+
+	// LookedUp says that the matrix is a table for EmbedRows and never multiplied with: a device with memory of its own
+	// may leave it in the host's.
+	LookedUp bool
 
 	Bias []float32 // [N], or nil
 
@@ -100,6 +106,6 @@ func grow[T any](s []T, n int) []T {
 type Weight struct {
 	Name  string
 	N, K  int
-	Bytes int64 // of device memory
+	Bytes int64 // of device memory; 0 when it was left in the host's
 	Impl  any   // the device's own
 }

@@ -33,7 +33,7 @@ int8='^TestConformance$/^int8_one_thread$'
 threads='^TestConformance$/^int8$'
 exact='^TestConformance$/^exact_one_thread$'
 linear='^(memory|load|linear.*|embedding_rows)$'
-rows='^(norm|cos_and_sin|norm_.*|gate|soft_cap|followed.*|gather|errors|recurrent.*|attention_(shared|without).*|rotary_and_store|sample_[^d].*)$'
+rows='^(norm|cos_and_sin|norm_.*|gate|soft_cap|followed.*|gather|errors|recurrent.*|attention_(shared|without|after).*|rotary_and_store|cache_codes|sample_[^d].*)$'
 attention='^attention(_chunks)?$/^(4_heads_2_kv_32|16_heads_1_kv_16)' # two geometries of long contexts
 both='^TestOpen|^TestExtremes$'
 

@@ -71,6 +71,7 @@ type Generator struct {
 	Started   atomic.Int64 // sequences that ever ran
 
 	mu       sync.Mutex
+	parked   map[string]bool
 	waiting  int
 	running  int
 	freed    chan struct{} // closed and made anew when a request ends
@@ -90,8 +91,14 @@ func (g *Generator) Models() []engine.ModelInfo {
 	var all []engine.ModelInfo
 	ready := g.Health().Ready
 	for _, n := range g.Names {
-		m := engine.ModelInfo{Name: n, Created: time.Unix(1700000000, 0)}
+		m := engine.ModelInfo{Name: n, Created: time.Unix(1700000000, 0), State: "loading"}
 		if ready {
+			m.State = "resident"
+			g.mu.Lock()
+			if g.parked[n] {
+				m.State = "parked"
+			}
+			g.mu.Unlock()
 			m.Architecture, m.MaxModelLen, m.Vocab, m.EndTokens = "bytes", g.maxLen(), Vocab, []int32{ImEnd}
 			m.Reasoning = g.Reasoning
 			m.HasChat, m.Ready, m.BlockTokens, m.Blocks, m.CacheTokens, m.KVCacheDType = true, true, 16, 100, 1600, "fp16"
@@ -221,20 +228,41 @@ func (g *Generator) known(model string) error {
 	return engine.ErrUnknownModel
 }
 
-func (g *Generator) Admit(model string, n int) error {
+func (g *Generator) Admit(r engine.Request) error {
+	if err := g.known(r.Model); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.over(r.N)
+}
+
+// LoadModel and UnloadModel move nothing, and Models tells of it.
+func (g *Generator) LoadModel(_ context.Context, model string) error { return g.park(model, false) }
+
+// UnloadModel parks the model.
+func (g *Generator) UnloadModel(_ context.Context, model string, force bool) error {
+	return g.park(model, true)
+}
+
+func (g *Generator) park(model string, parked bool) error {
 	if err := g.known(model); err != nil {
 		return err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.over(n)
+	if g.parked == nil {
+		g.parked = map[string]bool{}
+	}
+	g.parked[model] = parked
+	return nil
 }
 
 // over says whether n more sequences are too many. It is called with mu held.
 func (g *Generator) over(n int) error {
 	if g.MaxRunning > 0 && g.running+g.waiting+n > g.MaxRunning+g.MaxWaiting {
-		g.counts.Refused++
-		return &engine.OverCapacityError{RetryAfter: 1500 * time.Millisecond, Waiting: g.waiting, Limit: g.MaxWaiting}
+		g.counts.RefusedFull++
+		return &engine.OverCapacityError{RetryAfter: 1500 * time.Millisecond, Waiting: g.waiting}
 	}
 	return nil
 }

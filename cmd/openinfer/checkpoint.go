@@ -23,7 +23,7 @@ func checkpointOf(arg string) (quantize.Open, error) {
 		}
 		files, ok := demo.Open(m.Name)
 		if !ok {
-			return nil, fmt.Errorf("no embedded model is named %q", m.Name)
+			return nil, fmt.Errorf("%s is a config.json without weights: only serve and run have use for it, with --device sim:CARD", m.Name)
 		}
 		return checkpoint.OpenFS(files, ".")
 	}, nil

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,16 +24,17 @@ func noArguments(cmd *cobra.Command, args []string) error {
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
 	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser, quantize []string
+	keepAlive, slaTTFT, slaTPOT, weight                                      []string
 }
 
 // deviceFlags adds what says where and with how much a model runs.
 func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f := cmd.Flags()
-	f.StringVar(&c.Device, "device", "auto", "auto, cpu or ref (plain Go: the slow specification)")
+	f.StringVar(&c.Device, "device", "auto", "auto, cpu, ref (plain Go: the slow specification) or sim:CARD, which takes a card's time and memory and makes answers up: "+strings.Join(engine.SimulatedCards(), ", "))
 	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
-	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto, fp16, bf16 or float32, for all models or NAME=TYPE")
+	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto (fp16; float32 with --exact), float32, fp16, bf16, fp8-e4m3 or int8, for all models or NAME=TYPE")
 	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	f.StringSliceVar(&m.quantize, "quantize", nil, "quantise float weights while loading: int4-g128, int4-g64 or int4-g32, with -head8 behind it the embedding and output layer in 8 bits; none undoes it; for all models or NAME=HOW")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
@@ -64,6 +68,27 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
+	err = config.PerModel("keep-alive", m.keepAlive, c.Models, setName(&c.KeepAlive),
+		func(mo *config.Model, s string) error { return setName(&mo.KeepAlive)(s) })
+	if err != nil {
+		return err
+	}
+	err = config.PerModel("sla-ttft", m.slaTTFT, c.Models, c.SLATTFT.Set,
+		func(mo *config.Model, s string) error { return mo.SLATTFT.Set(s) })
+	if err != nil {
+		return err
+	}
+	err = config.PerModel("sla-tpot", m.slaTPOT, c.Models, c.SLATPOT.Set,
+		func(mo *config.Model, s string) error { return mo.SLATPOT.Set(s) })
+	if err != nil {
+		return err
+	}
+	err = config.PerModel("weight", m.weight, c.Models,
+		func(string) error { return errors.New("is one model's share beside others': write NAME=NUMBER") },
+		func(mo *config.Model, s string) (err error) { mo.Weight, err = strconv.ParseFloat(s, 64); return err })
+	if err != nil {
+		return err
+	}
 	return config.PerModel("reasoning-parser", m.reasoningParser, c.Models, setName(&c.ReasoningParser),
 		func(mo *config.Model, s string) error { return setName(&mo.ReasoningParser)(s) })
 }
@@ -74,9 +99,18 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 	}
 	o := engine.Options{
 		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType, Quantize: c.Quantize,
+		WeightMemory: int64(c.WeightsMemory), SLA: engine.SLA{TTFT: time.Duration(c.SLATTFT), TPOT: time.Duration(c.SLATPOT)},
 		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
 	}
+	var err error
+	if o.KeepAlive, err = keepAlive(c.KeepAlive); err != nil {
+		return o, fmt.Errorf("keep alive: %w", err)
+	}
 	for _, m := range c.Models {
+		stays, err := keepAlive(m.KeepAlive)
+		if err != nil {
+			return o, fmt.Errorf("model %s: keep alive: %w", m.Name, err)
+		}
 		if m.MaxModelLen == 0 {
 			m.MaxModelLen = c.MaxModelLen
 		}
@@ -85,10 +119,20 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		}
 		o.Models = append(o.Models, engine.ModelSpec{
 			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
-			ReasoningParser: m.ReasoningParser, Quantize: m.Quantize,
+			ReasoningParser: m.ReasoningParser, Quantize: m.Quantize, KeepAlive: stays, Weight: m.Weight,
+			SLA: engine.SLA{TTFT: time.Duration(m.SLATTFT), TPOT: time.Duration(m.SLATPOT)},
 		})
 	}
 	return o, nil
+}
+
+// keepAlive is what such a setting means; nil when there is none.
+func keepAlive(s string) (*time.Duration, error) {
+	if s == "" {
+		return nil, nil
+	}
+	d, err := engine.ParseKeepAlive(s)
+	return &d, err
 }
 
 // locate finds models that a command line names, and names those that have no name.

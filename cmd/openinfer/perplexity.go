@@ -11,7 +11,7 @@ import (
 )
 
 func perplexityCommand() *cobra.Command {
-	var text, device string
+	var text, device, kvCacheDType string
 	var threads int
 	var exact bool
 	var t textFlags
@@ -39,9 +39,13 @@ first window that has it. Values can be compared only when model, text, context 
 				return err
 			}
 			defer d.Close()
+			kv, err := engine.KVCacheType(kvCacheDType, d.Info().KVTypes...)
+			if err != nil {
+				return err
+			}
 			bar := newProgressBar(cmd.OutOrStdout(), "windows", false)
 			start := time.Now()
-			p, err := quantize.MeasureLoaded(cmd.Context(), open, d, content, t.windows(), func(done, all int) { bar.set(int64(done), int64(all)) })
+			p, err := quantize.MeasureLoaded(cmd.Context(), open, d, kv, content, t.windows(), func(done, all int) { bar.set(int64(done), int64(all)) })
 			bar.close()
 			if err != nil {
 				return err
@@ -55,6 +59,7 @@ first window that has it. Values can be compared only when model, text, context 
 	f.StringVar(&device, "device", "auto", "auto, cpu or ref (plain Go: the slow specification)")
 	f.IntVar(&threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16")
+	f.StringVar(&kvCacheDType, "kv-cache-dtype", "auto", "auto (fp16; float32 with --exact), float32, fp16, bf16, fp8-e4m3 or int8")
 	t.add(cmd)
 	if err := cmd.MarkFlagRequired("text"); err != nil {
 		panic(err)

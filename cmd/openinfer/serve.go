@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,11 +33,14 @@ func serveCommand() *cobra.Command {
 
 Without --models the two embedded models are served. A MODEL is an embedded model, a checkpoint folder
 (safetensors), a .gguf file, or a model that "openinfer pull" has fetched: org/name, or org/name:Q4_K_M
-of several GGUF files. NAME=MODEL gives it another id in the API. A flag that takes N or NAME=N sets a
+of several GGUF files. On a simulated card (--device sim:CARD) a config.json without weights will do, and
+those of seven models are embedded: ` + strings.Join(engine.SimulatedModels(), ", ") + `.
+NAME=MODEL gives it another id in the API. A flag that takes N or NAME=N sets a
 value for all models or for one.`,
 		Example: `  openinfer serve
   openinfer serve --models demo-tales,smol=SmolLM2-135M-Instruct.Q4_1.gguf --max-num-seqs 16,smol=64
   openinfer serve --models Qwen/Qwen3-1.7B-GPTQ-Int8,phi=unsloth/phi-4-GGUF:Q4_K_M
+  openinfer serve --device sim:rtx3090 --models qwen3.5-27b,llama-3.2-1b
   openinfer serve --config openinfer.yaml --listen 0.0.0.0:8080 --api-key-file keys.txt`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -83,8 +87,13 @@ value for all models or for one.`,
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
 	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")
 	f.Var(&c.MaxBodySize, "max-body-size", "largest request body")
-	f.StringSliceVar(&m.maxNumSeqs, "max-num-seqs", nil, "sequences that run at once, N for each model or NAME=N (default 64)")
-	f.IntVar(&c.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens of one step (default 512)")
+	f.StringSliceVar(&m.maxNumSeqs, "max-num-seqs", nil, "sequences that run at once, N for each model or NAME=N (default 64, on a card 256)")
+	f.Var(&c.WeightsMemory, "weights-memory", "weights of all models on the device together; models beyond it are parked and take turns (default: what is free)")
+	f.StringSliceVar(&m.keepAlive, "keep-alive", nil, "idle time after which a model is parked: 5m, seconds, 0 at once, -1 never, for all models or NAME=TIME (default never)")
+	f.StringSliceVar(&m.slaTTFT, "sla-ttft", nil, "time to the first token that requests get unless they name one, for example 2s, for all models or NAME=TIME; those that could not be met get 429 (default: best effort)")
+	f.StringSliceVar(&m.slaTPOT, "sla-tpot", nil, "time for each token after the first, for example 50ms, for all models or NAME=TIME (default: best effort)")
+	f.StringSliceVar(&m.weight, "weight", nil, "NAME=NUMBER: the model's share of the device's time beside others (default 1)")
+	f.IntVar(&c.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens of one step (default 512, on a card 2048)")
 	f.IntVar(&c.MaxWaiting, "max-waiting", 0, "requests that may wait for each model; more get 429 (default 256)")
 	f.BoolVar(&prefixCaching, "prefix-caching", true, "reuse the KV cache of prompts that begin alike")
 	f.DurationVar((*time.Duration)(&c.Drain), "drain-timeout", time.Duration(c.Drain), "how long running answers may go on after SIGTERM")

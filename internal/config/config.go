@@ -28,19 +28,23 @@ type Serve struct {
 	MaxBodySize Size     `yaml:"max_body_size"`
 	Drain       Duration `yaml:"drain_timeout"`
 
-	Device           string `yaml:"device"`
-	Threads          int    `yaml:"threads"`
-	Exact            bool   `yaml:"exact"`
-	KVMemory         Size   `yaml:"kv_memory"`
-	KVCacheDType     string `yaml:"kv_cache_dtype"`
-	ReasoningParser  string `yaml:"reasoning_parser"`
-	PrefixCaching    *bool  `yaml:"prefix_caching"`
-	Quantize         string `yaml:"quantize"`
-	MaxNumSeqs       int    `yaml:"max_num_seqs"`
-	MaxModelLen      int    `yaml:"max_model_len"`
-	MaxBatchedTokens int    `yaml:"max_num_batched_tokens"`
-	MaxWaiting       int    `yaml:"max_waiting"`
-	LogFormat        string `yaml:"log_format"`
+	Device           string   `yaml:"device"`
+	Threads          int      `yaml:"threads"`
+	Exact            bool     `yaml:"exact"`
+	WeightsMemory    Size     `yaml:"weights_memory"`
+	KeepAlive        string   `yaml:"keep_alive"`
+	SLATTFT          Duration `yaml:"sla_ttft"`
+	SLATPOT          Duration `yaml:"sla_tpot"`
+	KVMemory         Size     `yaml:"kv_memory"`
+	KVCacheDType     string   `yaml:"kv_cache_dtype"`
+	ReasoningParser  string   `yaml:"reasoning_parser"`
+	PrefixCaching    *bool    `yaml:"prefix_caching"`
+	Quantize         string   `yaml:"quantize"`
+	MaxNumSeqs       int      `yaml:"max_num_seqs"`
+	MaxModelLen      int      `yaml:"max_model_len"`
+	MaxBatchedTokens int      `yaml:"max_num_batched_tokens"`
+	MaxWaiting       int      `yaml:"max_waiting"`
+	LogFormat        string   `yaml:"log_format"`
 }
 
 // Model is one served model.
@@ -53,6 +57,11 @@ type Model struct {
 
 	ReasoningParser string `yaml:"reasoning_parser"`
 	Quantize        string `yaml:"quantize"`
+
+	KeepAlive string   `yaml:"keep_alive"` // seconds or a duration, as engine.ParseKeepAlive reads it
+	SLATTFT   Duration `yaml:"sla_ttft"`
+	SLATPOT   Duration `yaml:"sla_tpot"`
+	Weight    float64  `yaml:"weight"` // share of the device's time
 }
 
 // Read reads a YAML file over s. An unknown key is an error with its line and column.
@@ -242,9 +251,14 @@ type Duration time.Duration
 
 // UnmarshalYAML reads a Duration.
 func (d *Duration) UnmarshalYAML(b []byte) error {
-	v, err := time.ParseDuration(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+	return d.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+}
+
+// Set reads a Duration.
+func (d *Duration) Set(text string) error {
+	v, err := time.ParseDuration(text)
 	if err != nil {
-		return fmt.Errorf("%q is not a duration; write for example 30s", strings.TrimSpace(string(b)))
+		return fmt.Errorf("%q is not a duration; write for example 30s", text)
 	}
 	*d = Duration(v)
 	return nil

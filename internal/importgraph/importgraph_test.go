@@ -48,7 +48,7 @@ var tools = map[string]bool{"scripts": true, "test": true}
 // further down.
 var testOnly = map[string][]string{
 	"api":         {"engine"},
-	"models":      {"kernels/ref", "kernels/cpu", "models/modeltest"},
+	"models":      {"kernels/ref", "kernels/cpu", "kernels/sim", "models/modeltest"},
 	"kernels":     {"kernels/ref", "kernels/cpu", "kernels/kerneltest"},
 	"kernels/ref": {"kernels/kerneltest"},
 	"kernels/cpu": {"kernels/ref", "kernels/kerneltest"},

@@ -43,11 +43,11 @@ func (d *device) cache(op string, kv kernels.KV) (C.oi_cache, bool) {
 	}
 	if l == nil || l.Heads <= 0 || l.KDim <= 0 || l.VDim <= 0 || l.BlockTokens <= 0 || l.BlockTokens%16 != 0 ||
 		l.BlocksPerPage <= 0 || kv.Layer < 0 || kv.Layer >= l.Layers || l.BlockBytes < int64(l.BlockTokens)*l.TokenBytes() ||
-		l.DType > kernels.BF16 || l.KDim > 4096 || l.VDim > 4096 {
+		l.DType > kernels.I8 || l.KDim > 4096 || l.VDim > 4096 {
 		d.fail(op, "layer %d of cache layout %+v", kv.Layer, l)
 		return C.oi_cache{}, false
 	}
-	layer := int64(l.BlockTokens) * int64(l.Heads) * int64(l.KDim+l.VDim) * int64(l.DType.Bytes())
+	layer := int64(l.BlockTokens) * l.LayerBytes()
 	return C.oi_cache{
 		pages:      (*C.uint8_t)(unsafe.SliceData(kv.Pages.Host)),
 		page_bytes: C.int64_t(l.PageBytes), block_bytes: C.int64_t(l.BlockBytes), layer_offset: C.int64_t(int64(kv.Layer) * layer),
@@ -89,6 +89,9 @@ func (d *device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor
 	rows := max(1, rowChunk/qkv.Cols)
 	a.chunk_rows = C.int32_t(rows)
 	pieces := rows * (1 + 2*l.Heads)
+	if l.ScaleBytes() > 0 {
+		pieces += rows * 2 * l.Heads
+	}
 	d.push(d.variant.rotary, unsafe.Pointer(a), chunks(T, rows), d.redoable(pieces, rows*(q.Cols+l.Heads*(l.KDim+l.VDim))*4))
 }
 

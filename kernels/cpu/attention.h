@@ -1,6 +1,8 @@
-// attention.h: RotaryStore and causal attention over paged keys and values. Included by each
-// variant_*.c. Letters: H query heads, G key/value heads, R query rows worked on together.
-//   q float32 [T, H*kdim] | cache float32, fp16 or bf16, drawn in doc.go | dst float32 [T, H*vdim]
+// attention.h: causal attention over paged keys and values. Included by each variant_*.c.
+// Letters: H query heads, G key/value heads, R query rows worked on together.
+//   q float32 [T, H*kdim] | cache of any type of cache.h, drawn in doc.go | dst float32 [T, H*vdim]
+// Scales of a cache's codes stay out of the inner loops: a position's score is multiplied by its key's, its weight,
+// once it has been summed, by its value's.
 // The context is cut into partitions of 256 positions counted from 0. Within one, a row's scores
 // are sums over the head's values in ascending order, its weights are e^(score - largest score of
 // the partition), summed in 8 lanes; its output is a sum over positions in ascending order.
@@ -9,103 +11,7 @@
 // A chunk is one partition of a short row group (decode; merged by the next command), or all
 // partitions for a tile of query tokens (prefill). reference: kernels/ref Attention.
 
-enum { PARTITION = 256, TILE = 16, ROWS = 4 };
-
-VEC f8 load_kv(const uint8_t *p, int i, int type) {
-	if (type == OI_F16)
-		return f8_from_f16((const uint16_t *)p + i);
-	if (type == OI_F32)
-		return f8_load((const float *)p + i);
-	return f8_from_bf16((const uint16_t *)p + i);
-}
-
-VEC float load_kv1(const uint8_t *p, int i, int type) {
-	return half_float(p + (size_t)i * (type == OI_F32 ? 4 : 2), type);
-}
-
-// head_block returns a head's part of a block: keys, then values.
-VEC uint8_t *head_block(const oi_cache *c, int block, int g) {
-	int64_t head = (int64_t)c->block_tokens * (c->kdim + c->vdim) * (c->type == OI_F32 ? 4 : 2);
-	return c->pages + block / c->blocks_per_page * c->page_bytes + block % c->blocks_per_page * c->block_bytes +
-		c->layer_offset + g * head;
-}
-
-static void to_cache(void *dst, const float *x, int n, int type) {
-	if (type == OI_F32) {
-		memcpy(dst, x, n * sizeof(float));
-		return;
-	}
-	uint16_t *h = dst;
-	int i = 0;
-	for (; i + 8 <= n; i += 8)
-		type == OI_F16 ? f8_to_f16(h + i, f8_load(x + i)) : f8_to_bf16(h + i, f8_load(x + i));
-	if (i < n) {
-		float tail[8] = {0};
-		uint16_t out[8];
-		memcpy(tail, x + i, (n - i) * sizeof(float));
-		type == OI_F16 ? f8_to_f16(out, f8_load(tail)) : f8_to_bf16(out, f8_load(tail));
-		memcpy(h + i, out, (n - i) * 2);
-	}
-}
-
-// rotate turns the first rot values of a head and copies the others; dst may be x.
-static void rotate(float *dst, const float *x, const float *cs, int rot, int n) {
-	int h = rot / 2, i = 0;
-	for (; i + 8 <= h; i += 8) {
-		f8 c = f8_load(cs + i), s = f8_load(cs + h + i), a = f8_load(x + i), b = f8_load(x + h + i);
-		f8_store(dst + i, f8_sub(f8_mul(a, c), f8_mul(b, s)));
-		f8_store(dst + h + i, f8_add(f8_mul(b, c), f8_mul(a, s)));
-	}
-	for (; i < h; i++) {
-		float a = x[i], b = x[h + i];
-		dst[i] = a * cs[i] - b * cs[h + i];
-		dst[h + i] = b * cs[i] + a * cs[h + i];
-	}
-	if (dst != x)
-		memcpy(dst + rot, x + rot, (n - rot) * sizeof(float));
-}
-
-// turn norms a head where w is not NULL and rotates it.
-static void turn(float *dst, const float *x, const float *w, const float *cs, const oi_rotary *a) {
-	if (w) {
-		rms_row(dst, x, w, a->cache.kdim, a->eps);
-		x = dst;
-	}
-	rotate(dst, x, cs, a->rot, a->cache.kdim);
-}
-
-static void rotary(const void *arg, int chunk, oi_thread *th) {
-	const oi_rotary *a = arg;
-	const oi_cache *c = &a->cache;
-	const int kd = c->kdim, vd = c->vdim, size = c->type == OI_F32 ? 4 : 2;
-	float *head = oi_scratch(th);
-	void *packed = head + (kd > vd ? kd : vd);
-	int from = chunk * a->chunk_rows, to = chunk_end(from, a->chunk_rows, a->T);
-	for (int t = from; t < to; t++) {
-		const float *x = a->qkv + t * a->qkv_stride, *cs = a->cossin + t * a->cs_stride;
-		float *q = oi_out(th, a->q + t * a->q_stride, (size_t)a->H * kd * sizeof(float));
-		for (int h = 0; h < a->H; h++, x += kd, q += kd)
-			turn(q, x, a->qnorm, cs, a);
-		int slot = a->slots[t];
-		if (slot < 0)
-			continue;
-		int off = slot % c->block_tokens;
-		const float *keys = x, *values = a->keys_as_values ? keys : keys + c->heads * kd;
-		for (int g = 0; g < c->heads; g++) {
-			uint8_t *base = head_block(c, slot / c->block_tokens, g);
-			turn(head, keys + g * kd, a->knorm, cs, a);
-			to_cache(packed, head, kd, c->type);
-			oi_scatter(th, base + ((size_t)(off / TILE) * TILE * kd + off % TILE) * size, packed, kd, size, TILE * size);
-			const float *v = values + g * vd;
-			if (a->vnorm) {
-				rms_row(head, v, NULL, vd, a->eps);
-				v = head;
-			}
-			uint8_t *to = base + ((size_t)c->block_tokens * kd + (size_t)off * vd) * size;
-			to_cache(oi_out(th, to, (size_t)vd * size), v, vd, c->type);
-		}
-	}
-}
+enum { PARTITION = 256, ROWS = 4 };
 
 // row is one query head of one token and what of the context it sees.
 typedef struct {
@@ -118,10 +24,11 @@ typedef struct {
 	float m, l;
 } part_row;
 
-// keys writes R rows' scores of the 16 positions of each of N tiles; next is what comes after the tiles.
+// keys writes R rows' scores of the 16 positions of each of N tiles; next is what comes after the tiles, scales
+// are the keys'.
 // Few rows take two tiles at a time, so that there are sums enough to add to while others wait.
-VEC void keys(const oi_attn *a, const row *r, const uint8_t *const *k, const uint8_t *next, float (*s)[PARTITION], int at,
-	const int type, const int R, const int N) {
+VEC void keys(const oi_attn *a, const row *r, const uint8_t *const *k, const uint8_t *next, const uint16_t *const *scales,
+	float (*s)[PARTITION], int at, const int type, const int R, const int N) {
 	f8 lo[ROWS][2], hi[ROWS][2];
 	for (int i = 0; i < R; i++)
 		for (int t = 0; t < N; t++)
@@ -129,7 +36,7 @@ VEC void keys(const oi_attn *a, const row *r, const uint8_t *const *k, const uin
 	for (int d = 0; d < a->cache.kdim; d++) {
 		f8 k0[2], k1[2];
 		for (int t = 0; t < N; t++) {
-			__builtin_prefetch(next + (N * d + t) * 32, 0, 3);
+			__builtin_prefetch(next + (N * d + t) * TILE * kv_size(type), 0, 3);
 			k0[t] = load_kv(k[t], d * TILE, type);
 			k1[t] = load_kv(k[t], d * TILE + 8, type);
 		}
@@ -144,7 +51,13 @@ UNROLL
 	}
 	for (int i = 0; i < R; i++)
 		for (int t = 0; t < N; t++) {
-			f8 x = f8_mul(lo[i][t], f8_set(a->scale)), y = f8_mul(hi[i][t], f8_set(a->scale));
+			f8 x = lo[i][t], y = hi[i][t], scale = f8_set(a->scale);
+			if (kv_scaled(type)) {
+				x = f8_mul(x, code_scales(scales[t], type));
+				y = f8_mul(y, code_scales(scales[t] + 8, type));
+			}
+			x = f8_mul(x, scale);
+			y = f8_mul(y, scale);
 			if (a->soft_cap > 0) {
 				f8 c = f8_set(a->soft_cap);
 				x = cap8(x, c);
@@ -179,6 +92,21 @@ static part_row weigh(float *s, int n, int from, int to) {
 	return (part_row){m, f8_sum(l)};
 }
 
+// scale_weights multiplies a row's weights of positions [from, to) by their values' scales, which are there for each tile.
+// The others are 0 and stay so, whatever a scale that the row does not see may be.
+VEC void scale_weights(float *s, const uint16_t *const *scales, int from, int to, const int type) {
+	for (int p = from; p < to;) {
+		const uint16_t *scale = scales[p / TILE] + p % TILE;
+		if (p % 8 == 0 && p + 8 <= to) {
+			f8_store(s + p, f8_mul(f8_load(s + p), code_scales(scale, type)));
+			p += 8;
+		} else {
+			uint16_t one[8] = {*scale};
+			s[p++] *= f8_first(code_scales(one, type));
+		}
+	}
+}
+
 // values adds R rows' weighted values of positions [p, n) of a tile, for `wide` vectors of the head, to o.
 // A tile at a time, so that values are read as a stream; s are the tile's weights, next is the next tile.
 VEC void values(const uint8_t *v, const uint8_t *next, int p, int n, int d, int vdim, float (*s)[PARTITION], int at,
@@ -190,7 +118,7 @@ VEC void values(const uint8_t *v, const uint8_t *next, int p, int n, int d, int 
 	for (; p < n; p++) {
 		int from = p * vdim + d;
 		f8 x[4];
-		__builtin_prefetch(next + (size_t)from * (type == OI_F32 ? 4 : 2), 0, 3);
+		__builtin_prefetch(next + (size_t)from * kv_size(type), 0, 3);
 		for (int w = 0; w < wide; w++)
 			x[w] = load_kv(v, from + 8 * w, type);
 UNROLL
@@ -209,7 +137,7 @@ UNROLL
 VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row *r, int part, part_row *out,
 	float *const *o, const int type, const int R) {
 	const oi_cache *c = &a->cache;
-	const int size = type == OI_F32 ? 4 : 2, vdim = c->vdim;
+	const int size = kv_size(type), vdim = c->vdim;
 	int base = part * PARTITION, from = base + PARTITION, to = base;
 	for (int i = 0; i < R; i++) {
 		from = r[i].from < from ? r[i].from : from;
@@ -221,12 +149,17 @@ VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row
 		from = to = 0;
 	float s[ROWS][PARTITION] __attribute__((aligned(64)));
 	const uint8_t *k[PARTITION / TILE + 2], *v[PARTITION / TILE + 1];
+	const uint16_t *ks[PARTITION / TILE], *vs[PARTITION / TILE];
 	const int t0 = from / TILE, t1 = (to + TILE - 1) / TILE;
 	for (int t = t0; t < t1; t++) {
 		int pos = base + t * TILE, in = pos % c->block_tokens;
 		const uint8_t *head = head_block(c, table[pos / c->block_tokens], g);
 		k[t] = head + (size_t)in * c->kdim * size;
 		v[t] = head + ((size_t)c->block_tokens * c->kdim + (size_t)in * vdim) * size;
+		if (kv_scaled(type)) {
+			ks[t] = block_scales(c, head) + in;
+			vs[t] = ks[t] + c->block_tokens;
+		}
 	}
 	// After the last keys come the first values, after the last values nothing.
 	k[t1] = k[t1 + 1] = t1 > t0 ? v[t0] : NULL;
@@ -234,13 +167,17 @@ VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row
 	int t = t0;
 	if (R <= 2)
 		for (; t + 2 <= t1; t += 2)
-			keys(a, r, k + t, k[t + 2], s, t * TILE, type, R, 2);
+			keys(a, r, k + t, k[t + 2], ks + t, s, t * TILE, type, R, 2);
 	for (; t < t1; t++)
-		keys(a, r, k + t, k[t + 1], s, t * TILE, type, R, 1);
+		keys(a, r, k + t, k[t + 1], ks + t, s, t * TILE, type, R, 1);
 	for (int i = 0; i < R; i++) {
 		// Lanes count from the partition's start, so that a tile shared with other rows adds in the same order.
 		int skip = t0 * TILE;
 		out[i] = weigh(s[i] + skip, t1 * TILE - skip, r[i].from - base - skip, r[i].to - base - skip);
+		if (kv_scaled(type)) {
+			int first = r[i].from - base, end = r[i].to - base;
+			scale_weights(s[i], vs, first > 0 ? first : 0, end < PARTITION ? end : PARTITION, type);
+		}
 		memset(o[i], 0, vdim * sizeof(float));
 	}
 	for (t = t0; t < t1; t++) {
@@ -267,28 +204,44 @@ VEC void partition_rows(const oi_attn *a, const int32_t *table, int g, const row
 PARTITION_FN(part16_1, OI_F16, 1)
 PARTITION_FN(part32_1, OI_F32, 1)
 PARTITION_FN(partb16_1, OI_BF16, 1)
+PARTITION_FN(parte4m3_1, OI_F8E4M3, 1)
+PARTITION_FN(parti8_1, OI_I8, 1)
 #if SHARED_TILES
 PARTITION_FN(part16_2, OI_F16, 2)
 PARTITION_FN(part16_3, OI_F16, 3)
 PARTITION_FN(part16_4, OI_F16, 4)
 PARTITION_FN(part32_4, OI_F32, 4)
 PARTITION_FN(partb16_4, OI_BF16, 4)
+PARTITION_FN(parte4m3_2, OI_F8E4M3, 2)
+PARTITION_FN(parte4m3_3, OI_F8E4M3, 3)
+PARTITION_FN(parte4m3_4, OI_F8E4M3, 4)
+PARTITION_FN(parti8_2, OI_I8, 2)
+PARTITION_FN(parti8_3, OI_I8, 3)
+PARTITION_FN(parti8_4, OI_I8, 4)
 #else
 #define part16_2 NULL
 #define part16_3 NULL
 #define part16_4 NULL
 #define part32_4 NULL
 #define partb16_4 NULL
+#define parte4m3_2 NULL
+#define parte4m3_3 NULL
+#define parte4m3_4 NULL
+#define parti8_2 NULL
+#define parti8_3 NULL
+#define parti8_4 NULL
 #endif
 
 // partition computes n <= ROWS rows.
 static void partition(const oi_attn *a, const int32_t *table, int g, const row *r, int n, int part, part_row *out,
 	float *const *o) {
 	typedef void (*fn)(const oi_attn *, const int32_t *, int, const row *, int, part_row *, float *const *);
-	static const fn all[3][ROWS] = {
+	static const fn all[][ROWS] = {
 		[OI_F32] = {part32_1, NULL, NULL, part32_4},
 		[OI_F16] = {part16_1, part16_2, part16_3, part16_4},
 		[OI_BF16] = {partb16_1, NULL, NULL, partb16_4},
+		[OI_F8E4M3] = {parte4m3_1, parte4m3_2, parte4m3_3, parte4m3_4},
+		[OI_I8] = {parti8_1, parti8_2, parti8_3, parti8_4},
 	};
 	const fn *f = all[a->cache.type];
 	if (f[n - 1])

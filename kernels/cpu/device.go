@@ -69,10 +69,10 @@ func Open(o Options) (kernels.Device, error) {
 	}
 	d.sampler = newSampler(d.variant)
 	activations := "int8 per 32"
-	types := []kernels.DType{kernels.F16, kernels.BF16, kernels.F32}
+	types := []kernels.DType{kernels.F16, kernels.BF16, kernels.F32, kernels.F8E4M3, kernels.I8}
 	if o.Exact {
 		activations = "float32"
-		types = []kernels.DType{kernels.F32, kernels.F16, kernels.BF16}
+		types = []kernels.DType{kernels.F32, kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.I8}
 	}
 	brand := strings.TrimSpace(cpuid.CPU.BrandName)
 	if brand == "" {

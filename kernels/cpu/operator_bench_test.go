@@ -3,6 +3,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -134,6 +135,20 @@ func (m *bench) measure(name string, operations, bytes float64, op func()) {
 	})
 }
 
+// compare runs two forms of an operator in turn and reports the best of each, and the second by the first.
+func (m *bench) compare(name string, op, other func()) {
+	m.Run(name, func(b *testing.B) {
+		best, than := time.Hour, time.Hour
+		for range b.N {
+			best, than = min(best, m.step(op)), min(than, m.step(other))
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(best.Seconds()*1e6, "us")
+		b.ReportMetric(than.Seconds()*1e6, "us-other")
+		b.ReportMetric(than.Seconds()/best.Seconds(), "times-as-fast")
+	})
+}
+
 // BenchmarkLinear is what the others are measured against.
 func BenchmarkLinear(b *testing.B) {
 	m := newBench(b)
@@ -188,63 +203,94 @@ func BenchmarkRecurrent(b *testing.B) {
 	m.measure("delta/decode", 0, 24*state, run(1, 1, 24, delta))
 	m.measure("delta/decode-8", 0, 8*8*state, run(8, 1, 8, delta))
 	m.measure("delta/prefill-512", 7*T*H*D*D, 0, run(1, T, 1, delta)) // known, decay, update, output
+	chunked := func(s kernels.State, T int) {
+		p.Chunked = true
+		delta(s, T)
+		p.Chunked = false
+	}
+	for _, n := range []int{16, 17, 31, 32, 64, 512} {
+		m.compare(fmt.Sprintf("delta/chunked-%d", n), run(1, n, 1, chunked), run(1, n, 1, delta))
+	}
+	m.compare("delta/chunked-8x64", run(8, 64, 1, chunked), run(8, 64, 1, delta))
 	m.measure("convolution/prefill-512", 0, 2*4*T*float64(l.ConvChannels), run(1, T, 1, convolve))
 	m.measure("both/decode", 0, 24*(state+float64(2*4*l.ConvChannels*(width-1))), run(1, 1, 24, both))
+}
+
+// attentionShape is a layer's attention at a context.
+type attentionShape struct {
+	name                     string
+	H, G, D, window, context int
 }
 
 // BenchmarkAttention is attention of wide heads, of sliding windows, and of a llama beside them.
 func BenchmarkAttention(b *testing.B) {
 	m := newBench(b)
-	for _, c := range []struct {
-		name                     string
-		H, G, D, window, context int
-	}{
+	for _, s := range []attentionShape{
 		{"llama-32-8x128-at-2048", 32, 8, 128, 0, 2048},
 		{"qwen3.5-16-4x256-at-2048", 16, 4, 256, 0, 2048},
 		{"gemma-16-8x256-window-1024-at-8192", 16, 8, 256, 1024, 8192},
 		{"gemma-16-1x512-at-2048", 16, 1, 512, 0, 2048},
 	} {
-		l := kernels.CacheLayout{DType: kernels.F16, Layers: 1, Heads: c.G, KDim: c.D, VDim: c.D, BlockTokens: 16, BlocksPerPage: 1}
-		l.BlockBytes = 16 * l.TokenBytes()
-		l.PageBytes = l.BlockBytes
-		pages, err := m.d.Alloc(int64(c.context/16) * l.BlockBytes)
-		if err != nil {
-			b.Fatal(err)
+		m.attention(s.name, s, kernels.F16, 1, 512)
+	}
+}
+
+// BenchmarkCacheTypes is attention of one token over contexts that do not fit the processor's caches, by type of KV cache.
+func BenchmarkCacheTypes(b *testing.B) {
+	m := newBench(b)
+	for _, s := range []attentionShape{
+		{"llama-32-8x128-at-16384", 32, 8, 128, 0, 16384},
+		{"qwen3.5-16-4x256-at-16384", 16, 4, 256, 0, 16384},
+		{"phi-16-16x128-at-8192", 16, 16, 128, 0, 8192},
+	} {
+		for _, t := range []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8} {
+			m.attention(s.name+"/"+t.String(), s, t, 1)
 		}
-		var slots, table []int32
-		for i := range c.context {
-			slots = append(slots, int32(i))
-		}
-		for i := range c.context / 16 {
-			table = append(table, int32(i))
-		}
-		const T = 512
-		qkv, q, dst, angles := m.tensor(T, (c.H+2*c.G)*c.D), m.tensor(T, c.H*c.D), m.tensor(T, c.H*c.D), m.tensor(T, c.D)
-		for from := 0; from < c.context; from += T {
-			m.step(func() {
-				kv := kernels.KV{Pages: pages, Layout: &l, Slots: m.ints(slots[from : from+T]...)}
-				m.d.RotaryStore(q, kv, qkv, kernels.RotaryParams{CosSin: angles})
-			})
-		}
-		for _, n := range []int{1, T} {
-			var seen float64 // positions, of all tokens
-			for t := range n {
-				s := c.context - n + t + 1
-				if c.window > 0 {
-					s = min(s, c.window)
-				}
-				seen += float64(s)
+	}
+}
+
+// attention measures steps of each of some numbers of tokens, the last of the context.
+func (m *bench) attention(name string, c attentionShape, t kernels.DType, tokens ...int) {
+	l := kernels.CacheLayout{DType: t, Layers: 1, Heads: c.G, KDim: c.D, VDim: c.D, BlockTokens: 16, BlocksPerPage: 1}
+	l.BlockBytes = 16 * l.TokenBytes()
+	l.PageBytes = l.BlockBytes
+	pages, err := m.d.Alloc(int64(c.context/16) * l.BlockBytes)
+	if err != nil {
+		m.Fatal(err)
+	}
+	defer m.d.Free(pages)
+	var slots, table []int32
+	for i := range c.context {
+		slots = append(slots, int32(i))
+	}
+	for i := range c.context / 16 {
+		table = append(table, int32(i))
+	}
+	const T = 512
+	qkv, q, dst, angles := m.tensor(T, (c.H+2*c.G)*c.D), m.tensor(T, c.H*c.D), m.tensor(T, c.H*c.D), m.tensor(T, c.D)
+	for from := 0; from < c.context; from += T {
+		m.step(func() {
+			kv := kernels.KV{Pages: pages, Layout: &l, Slots: m.ints(slots[from : from+T]...)}
+			m.d.RotaryStore(q, kv, qkv, kernels.RotaryParams{CosSin: angles})
+		})
+	}
+	for _, n := range tokens {
+		var seen float64 // positions, of all tokens
+		for t := range n {
+			s := c.context - n + t + 1
+			if c.window > 0 {
+				s = min(s, c.window)
 			}
-			name, bytes := c.name+"/decode", seen*float64(l.TokenBytes())
-			if n > 1 {
-				name, bytes = c.name+"/prefill-512", 0
-			}
-			m.measure(name, 4*seen*float64(c.H*c.D), bytes, func() {
-				kv := kernels.KV{Pages: pages, Layout: &l, Tables: m.ints(table...), Stride: len(table)}
-				rows := kernels.Ragged{Starts: m.ints(0, int32(n)), Contexts: m.ints(int32(c.context))}
-				m.d.Attention(dst.RowRange(0, n), q.RowRange(0, n), kv, rows, kernels.AttentionParams{Scale: 1.0 / 16, Window: c.window})
-			})
+			seen += float64(s)
 		}
-		m.d.Free(pages)
+		step, bytes := name+"/decode", seen*float64(l.TokenBytes())
+		if n > 1 {
+			step, bytes = name+"/prefill-512", 0
+		}
+		m.measure(step, 4*seen*float64(c.H*c.D), bytes, func() {
+			kv := kernels.KV{Pages: pages, Layout: &l, Tables: m.ints(table...), Stride: len(table)}
+			rows := kernels.Ragged{Starts: m.ints(0, int32(n)), Contexts: m.ints(int32(c.context))}
+			m.d.Attention(dst.RowRange(0, n), q.RowRange(0, n), kv, rows, kernels.AttentionParams{Scale: 1.0 / 16, Window: c.window})
+		})
 	}
 }

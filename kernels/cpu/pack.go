@@ -54,7 +54,7 @@ const scaleMul = 1 << 14
 
 // dtype is the C name of t.
 func dtype(t kernels.DType) int {
-	return [...]int{kernels.F32: C.OI_F32, kernels.F16: C.OI_F16, kernels.BF16: C.OI_BF16}[t]
+	return [...]int{kernels.F32: C.OI_F32, kernels.F16: C.OI_F16, kernels.BF16: C.OI_BF16, kernels.F8E4M3: C.OI_F8E4M3, kernels.I8: C.OI_I8}[t]
 }
 
 // newPlan makes the smallest plan; narrow false makes the one that anything fits.

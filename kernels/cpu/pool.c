@@ -12,7 +12,8 @@
 // chunk's owner word from its own name to COMMIT copies the buffer to the destination, all
 // others drop theirs. So a late thread changes nothing, and as results depend on the chunk alone
 // it does not matter who won. A late thread still reads the step's arguments: a step is not
-// reused while a thread is inside (oi_step_busy), and memory goes only after oi_quiesce.
+// reused while a thread is inside (oi_step_busy), and memory goes only after oi_quiesce. That
+// does not wait for the step that runs: what goes is nothing of its own, or it could not go at all.
 //
 // While it waits, a thread fetches the start of its share of the next weights into its cache,
 // so that memory is busy during the short commands between two matrix products.
@@ -325,8 +326,12 @@ int oi_step_busy(oi_pool *p, const oi_step *s) {
 
 void oi_quiesce(oi_pool *p) {
 	for (int i = 1; i < p->threads; i++)
-		while (__atomic_load_n(&p->thread[i].inside, __ATOMIC_SEQ_CST) != NULL)
+		for (;;) {
+			oi_step *s = __atomic_load_n(&p->thread[i].inside, __ATOMIC_SEQ_CST);
+			if (s == NULL || s == __atomic_load_n(&p->current, __ATOMIC_SEQ_CST))
+				break;
 			sched_yield();
+		}
 }
 
 float oi_largest(const oi_variant *v, const float *x, int n, int *nan) { return v->largest(x, n, nan); }

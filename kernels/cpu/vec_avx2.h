@@ -42,6 +42,15 @@ VEC void f8_to_bf16(uint16_t *p, f8 a) {
 VEC f8 f8_from_u8(const uint8_t *p) {
 	return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)));
 }
+VEC f8 f8_from_i8(const uint8_t *p) {
+	return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)));
+}
+// f8_from_e4m3 is OCP E4M3 times 2^-8, also of subnormals: exponent and mantissa are moved to where fp16 has
+// them. It is not for NaNs.
+VEC f8 f8_from_e4m3(const uint8_t *p) {
+	__m128i v = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const void *)p)), 7);
+	return _mm256_cvtph_ps(_mm_and_si128(v, _mm_set1_epi16((short)0xbfff)));
+}
 // f8_to_i8 rounds to nearest; |a| <= 127.
 VEC void f8_to_i8(int8_t *p, f8 a) {
 	__m256i v = _mm256_cvtps_epi32(a);

@@ -64,6 +64,17 @@ VEC f8 f8_from_u8(const uint8_t *p) {
 	uint16x8_t v = vmovl_u8(vld1_u8(p));
 	return (f8){vcvtq_f32_u32(vmovl_u16(vget_low_u16(v))), vcvtq_f32_u32(vmovl_high_u16(v))};
 }
+VEC f8 f8_from_i8(const uint8_t *p) {
+	int16x8_t v = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
+	return (f8){vcvtq_f32_s32(vmovl_s16(vget_low_s16(v))), vcvtq_f32_s32(vmovl_high_s16(v))};
+}
+// f8_from_e4m3 is OCP E4M3 times 2^-8, also of subnormals: exponent and mantissa are moved to where fp16 has
+// them. It is not for NaNs.
+VEC f8 f8_from_e4m3(const uint8_t *p) {
+	int16x8_t v = vandq_s16(vshll_n_s8(vreinterpret_s8_u8(vld1_u8(p)), 7), vdupq_n_s16((int16_t)0xbfff));
+	float16x8_t h = vreinterpretq_f16_s16(v);
+	return (f8){vcvt_f32_f16(vget_low_f16(h)), vcvt_high_f32_f16(h)};
+}
 // f8_to_i8 rounds to nearest; |a| <= 127.
 VEC void f8_to_i8(int8_t *p, f8 a) {
 	int16x8_t v = vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a.l)), vcvtnq_s32_f32(a.h));

@@ -79,6 +79,17 @@ VEC f8 f8_from_u8(const uint8_t *p) {
 		a[i] = p[i];
 	return a;
 }
+typedef int8_t b8v __attribute__((vector_size(8)));
+VEC i8v i8v_load8(const uint8_t *p) {
+	b8v b;
+	memcpy(&b, p, 8);
+	return __builtin_convertvector(b, i8v);
+}
+VEC f8 f8_from_i8(const uint8_t *p) { return __builtin_convertvector(i8v_load8(p), f8); }
+// f8_from_e4m3 is OCP E4M3 times 2^-8, also of subnormals: exponents are 120 apart. It is not for NaNs.
+VEC f8 f8_from_e4m3(const uint8_t *p) {
+	return (f8)((u8v)i8v_load8(p) << 20 & 0x87f00000) * 0x1p112f;
+}
 VEC void f8_to_i8(int8_t *p, f8 a) {
 	a = f8_round(a);
 	for (int i = 0; i < 8; i++)

@@ -256,21 +256,14 @@ func (w *world) check(what string, s *sequence, got [][]float32) {
 	// Rounding to the cache's type may fall either way when a turned key lies next to the middle.
 	tol := w.tol.Attention
 	if w.typ != kernels.F32 && (w.norms || w.vNorm || w.rotary > 0) {
-		tol += map[kernels.DType]float64{kernels.F16: 1e-3, kernels.BF16: 8e-3}[w.typ]
+		tol += map[kernels.DType]float64{kernels.F16: 1e-3, kernels.BF16: 8e-3, kernels.I8: 8e-3, kernels.F8E4M3: 6e-2}[w.typ]
 	}
 	keys := w.heads * w.kDim
 	k, v := make([][][]float64, s.done), make([][][]float64, s.done) // [position][head]
 	for p := range k {
 		for g := range w.kvHeads {
-			key := w.turned(s.qkv[p][keys+g*w.kDim:][:w.kDim], w.kNorm, p)
-			for i := range key {
-				key[i] = float64(round(key[i], w.typ))
-			}
-			value := w.value(s.qkv[p], g)
-			for i := range value {
-				value[i] = float64(round(value[i], w.typ))
-			}
-			k[p], v[p] = append(k[p], key), append(v[p], value)
+			k[p] = append(k[p], cached(w.turned(s.qkv[p][keys+g*w.kDim:][:w.kDim], w.kNorm, p), w.typ))
+			v[p] = append(v[p], cached(w.value(s.qkv[p], g), w.typ))
 		}
 	}
 	weights := make([]float64, s.done)
@@ -326,6 +319,14 @@ func (h *harness) geometries() (gs []geometry) {
 	gs = append(gs, geometry{9, 3, 64, 64, typ, 16, params(64, 0, 0), 0, false, none})
 	for _, other := range types[1:] {
 		gs = append(gs, geometry{3, 1, 72, 64, other, 16, params(64, 0, 0), 0, false, none})
+	}
+	for _, t := range types {
+		switch t { // each its own: "cache codes" has all sizes in both
+		case kernels.F8E4M3:
+			gs = append(gs, geometry{2, 1, 256, 256, t, 32, params(256, 100, 50), 0, false, none})
+		case kernels.I8:
+			gs = append(gs, geometry{1, 1, 512, 512, t, 16, params(512, 0, 0), 0, false, valueOptions{keysAsValues: true}})
+		}
 	}
 	return append(gs,
 		geometry{3, 3, 80, 80, types[len(types)-1], 64, params(80, 5, 50), 40, true, none},
@@ -477,6 +478,34 @@ func attentionWithoutStore(h *harness) {
 			out := w.run(row{other, 20, true}, row{again, 1, false})
 			w.sameBits("the last position beside a prefill", out[1][0], want[49])
 			w.check("prefill beside slots of -1", other, out[0])
+		})
+	}
+}
+
+// attentionAfterDrafts stores tokens that are taken back, and then others in their place, as refused drafts are: nothing
+// of them may be left.
+func attentionAfterDrafts(h *harness) {
+	for _, g := range h.geometries() {
+		h.sub(g.String(), func(h *harness) {
+			w := h.world(g, 300)
+			s, draft := w.sequence(50), w.sequence(50)
+			want := w.run(row{s, 50, true})[0]
+			for i := range draft.qkv {
+				for j := range draft.qkv[i] {
+					draft.qkv[i][j] *= 100
+				}
+			}
+			again := &sequence{qkv: s.qkv}
+			for _, n := range []int{5, 1, 17, 9, 18} {
+				from := again.done
+				w.grow(again, from+6)
+				draft.blocks, draft.done = again.blocks, from
+				w.run(row{draft, min(6, 50-from), true})
+				again.blocks = draft.blocks
+				for t, out := range w.run(row{again, n, true})[0] {
+					w.sameBits(fmt.Sprintf("position %d", from+t), out, want[from+t])
+				}
+			}
 		})
 	}
 }

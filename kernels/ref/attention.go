@@ -1,63 +1,11 @@
 package ref
 
 import (
-	"fmt"
 	"math"
-	"slices"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
 )
-
-// A block of the cache holds, layer after layer, first the keys and then the values of a layer:
-//
-//	layer 0: keys   [Heads][BlockTokens][KDim]
-//	         values [Heads][BlockTokens][VDim]
-//	layer 1: ...
-//
-// entry returns where the key and the value of one head lie for the token at offset of block.
-func entry(kv kernels.KV, block int32, offset, head int) (key, value []byte) {
-	l := kv.Layout
-	size := l.DType.Bytes()
-	layer := l.Heads * l.BlockTokens * (l.KDim + l.VDim)
-	keys := kv.Layer*layer + (head*l.BlockTokens+offset)*l.KDim
-	values := kv.Layer*layer + l.Heads*l.BlockTokens*l.KDim + (head*l.BlockTokens+offset)*l.VDim
-	b := kv.Pages.Host[l.BlockOffset(block):]
-	return b[keys*size:][:l.KDim*size], b[values*size:][:l.VDim*size]
-}
-
-func (d *Device) cacheType(op string, kv kernels.KV) error {
-	if slices.Contains(d.info.KVTypes, kv.Layout.DType) {
-		return nil
-	}
-	return fmt.Errorf("%s: no KV cache of %v", op, kv.Layout.DType)
-}
-
-// store rounds x to the cache's type.
-func store(dst []byte, x []float32, t kernels.DType) {
-	p := unsafe.Pointer(unsafe.SliceData(dst))
-	if t == kernels.F32 {
-		copy(unsafe.Slice((*float32)(p), len(x)), x)
-		return
-	}
-	halves := unsafe.Slice((*uint16)(p), len(x))
-	for i, v := range x {
-		halves[i] = toHalf(v, t)
-	}
-}
-
-// load returns the values of src, in x when they have to be decoded.
-func load(x []float32, src []byte, t kernels.DType) []float32 {
-	p := unsafe.Pointer(unsafe.SliceData(src))
-	if t == kernels.F32 {
-		return unsafe.Slice((*float32)(p), len(x))
-	}
-	for i, h := range unsafe.Slice((*uint16)(p), len(x)) {
-		x[i] = fromHalf(h, t)
-	}
-	return x
-}
 
 // RotaryStore implements kernels.Device.
 func (d *Device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) {
@@ -95,9 +43,9 @@ func (d *Device) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor
 				rmsNorm(head, v, nil, p.Eps)
 				v = head[:l.VDim]
 			}
-			store(value, v, l.DType)
+			value.store(v, l.DType)
 			turn(head[:l.KDim], keys[g*l.KDim:(g+1)*l.KDim], p.KNorm, angles)
-			store(key, head[:l.KDim], l.DType)
+			key.store(head[:l.KDim], l.DType)
 		}
 	}
 }
@@ -159,7 +107,7 @@ func (a *attender) head(dst, q []float32, table []int32, g, low, last int, p ker
 	for pos := low; pos <= last; pos++ {
 		key, _ := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
 		var score float64
-		for i, k := range load(a.key, key, l.DType) {
+		for i, k := range key.load(a.key, l.DType) {
 			score += float64(q[i]) * float64(k)
 		}
 		score *= float64(p.Scale)
@@ -175,7 +123,7 @@ func (a *attender) head(dst, q []float32, table []int32, g, low, last int, p ker
 		weight := math.Exp(a.scores[pos] - largest)
 		total += weight
 		_, value := entry(a.kv, table[pos/l.BlockTokens], pos%l.BlockTokens, g)
-		for i, v := range load(a.value, value, l.DType) {
+		for i, v := range value.load(a.value, l.DType) {
 			a.sums[i] += weight * float64(v)
 		}
 	}

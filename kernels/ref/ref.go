@@ -37,7 +37,7 @@ func Open() *Device {
 			Description: "plain Go, float32 with float64 sums",
 			Threads:     runtime.GOMAXPROCS(0),
 			MemoryBytes: hostmem.Available(),
-			KVTypes:     []kernels.DType{kernels.F32, kernels.F16, kernels.BF16},
+			KVTypes:     []kernels.DType{kernels.F32, kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.I8},
 		},
 		sampler: sampling.New(sampling.Plain()),
 	}

@@ -7,7 +7,7 @@
 // what shape, and what config.json means are read by the packages beside it.
 //
 // A file a format: gguf.go; compressedtensors.go and ctweight.go; gptq.go; awq.go; autoround.go, which
-// has the layouts of the last two; modules.go is what these three say of modules, order.go activation order. Where
+// has the layouts of the last two; configonly.go is a config.json without weights; modules.go is what these three say of modules, order.go activation order. Where
 // config.json and tensors contradict each other the checkpoint is refused, or, where the weights are not in doubt, a
 // warning says so (Warnings).
 //
@@ -26,4 +26,5 @@ type Format string
 const (
 	Safetensors Format = "safetensors"
 	GGUF        Format = "gguf"
+	ConfigOnly  Format = "config" // no weights: see OpenConfig
 )

@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -259,6 +260,8 @@ func match(targets []target, module string) (int, error) {
 	return best, nil
 }
 
+var errNoTarget = errors.New("no target of quantization_config.config_groups fits")
+
 // group finds the group of a module: the one whose target fits best.
 func (q *compressedTensors) group(module string) (ctGroup, error) {
 	ignored, err := match(q.ignore, module)
@@ -280,7 +283,7 @@ func (q *compressedTensors) group(module string) (ctGroup, error) {
 		}
 	}
 	if best == noMatch {
-		return ctGroup{}, fmt.Errorf("no target of quantization_config.config_groups fits %s", module)
+		return ctGroup{}, fmt.Errorf("%w %s", errNoTarget, module)
 	}
 	return found, nil
 }

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 )
 
+const configFile = "config.json"
+
 // config is what this package itself reads of config.json.
 type config struct {
 	raw          []byte
@@ -41,7 +43,7 @@ func (l *ids) UnmarshalJSON(b []byte) error {
 }
 
 func (c *Checkpoint) readConfig() error {
-	const name = "config.json"
+	const name = configFile
 	raw, err := c.folder.text(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("no checkpoint folder, which has a %s, and no .gguf file: %w", name, err)

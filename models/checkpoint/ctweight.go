@@ -41,7 +41,7 @@ func (q *compressedTensors) weight(c *Checkpoint, module string, n, k int) (weig
 	if k%group != 0 {
 		return weight{}, stored.errorf("%d inputs are not whole groups of config_groups.%s.weights.group_size %d", k, g.name, group)
 	}
-	w := weight{tensors: []*tensor{stored}, Matrix: kernels.Matrix{Name: stored.name, N: n, K: k, Bits: 8, Group: group}}
+	w := weight{tensors: []*tensor{stored}, Matrix: kernels.Matrix{Name: stored.name, N: n, K: k, Bits: 8, Group: group, Symmetric: !g.asym}}
 	var codes func(dst []uint8, row, n int)
 	if packed {
 		w.Bits = g.bits

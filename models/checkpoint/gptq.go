@@ -138,7 +138,7 @@ func (c *Checkpoint) columnWeight(stored *tensor, module string, f moduleConfig,
 		return w, nil, zeros.errorf("should be I32 [%d %d], for groups of %d", groups, n/per, group)
 	}
 	w.tensors = []*tensor{stored, scale, zeros}
-	w.Matrix = kernels.Matrix{Name: stored.name, N: n, K: k, Bits: f.bits, Group: group, ScaleType: scale.kind.dtype}
+	w.Matrix = kernels.Matrix{Name: stored.name, N: n, K: k, Bits: f.bits, Group: group, Symmetric: f.sym, ScaleType: scale.kind.dtype}
 	w.fill = func(dst *kernels.Rows, at, row, n int) {
 		column := make([]float32, n)
 		for g := range groups {

@@ -16,6 +16,7 @@ type Option func(*matrixOptions)
 type matrixOptions struct {
 	bias         bool
 	optionalBias bool
+	lookedUp     bool
 	heads        int
 	rows         func(int) int
 	inputs       []int32
@@ -47,6 +48,9 @@ type weight struct {
 	fill    func(dst *kernels.Rows, at, row, n int)
 }
 
+// LookedUp says that the matrix is only a table to look rows up in: see kernels.Matrix.
+func LookedUp() Option { return func(o *matrixOptions) { o.lookedUp = true } }
+
 // quantFormat is a quantisation that config.json names.
 type quantFormat interface {
 	// has says whether the module has a weight in this format.
@@ -55,6 +59,8 @@ type quantFormat interface {
 	weight(c *Checkpoint, module string, n, k int) (weight, error)
 	// missing names the tensor that a module lacks that has no weight at all.
 	missing(module string) string
+	// declared is what the config alone says of a module; 0 bits: it is not quantised.
+	declared(module string) (moduleConfig, error)
 }
 
 // Matrix returns the weight of a linear layer or an embedding, [n, k], by the name of its module
@@ -73,6 +79,9 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if n <= 0 || k <= 0 {
 		return kernels.Matrix{}, fmt.Errorf("%s: %s.weight: shape [%d, %d] asked for", c.path, name, n, k)
 	}
+	if c.made != nil {
+		return c.makeMatrix(name, n, k, o)
+	}
 	var w weight
 	var err error
 	if q := c.config.quant; q != nil && q.has(c, name) {
@@ -83,6 +92,7 @@ func (c *Checkpoint) Matrix(module string, n, k int, opts ...Option) (kernels.Ma
 	if err != nil {
 		return kernels.Matrix{}, err
 	}
+	w.LookedUp = o.lookedUp
 	rows := o.rows
 	if c.format == GGUF && o.heads > 0 {
 		if n%(2*o.heads) != 0 {
@@ -256,6 +266,9 @@ func (c *Checkpoint) isZero(t *tensor, n int) bool {
 // Vector reads a float tensor of this shape ("model.norm.weight"; "rope_freqs.weight" of a GGUF
 // file), outermost dimension first, and marks it used. Values that are no finite numbers are an error.
 func (c *Checkpoint) Vector(name string, shape ...int) ([]float32, error) {
+	if c.made != nil {
+		return c.makeVector(name, shape)
+	}
 	stored := c.storedTensor(name)
 	t := c.tensors[stored]
 	if t == nil {

@@ -28,10 +28,11 @@ type Checkpoint struct {
 	config   config    // safetensors
 	texts    texts
 
-	mu     sync.Mutex               // guards tensor.used, rows and warned
+	mu     sync.Mutex               // guards tensor.used, rows, warned and made
 	rows   map[string]func(int) int // the stored row of each row, by Matrix.Name, where they lie otherwise
 	warned warnings
-	life   sync.RWMutex // held by reads of mapped bytes; Close waits for them
+	made   map[string]bool // ConfigOnly: the names of tensors that were asked for
+	life   sync.RWMutex    // held by reads of mapped bytes; Close waits for them
 	closed bool
 }
 

@@ -51,7 +51,7 @@ func (c *Checkpoint) openSafetensors(names []string) error {
 	}
 	switch len(found) {
 	case 0:
-		return fmt.Errorf("%s: no %s and no .gguf file in it", c.path, singleFile)
+		return fmt.Errorf("%s: %w: no %s and no .gguf file in it", c.path, ErrNoWeights, singleFile)
 	case 1:
 		return c.addSafetensors(found[0], nil)
 	}

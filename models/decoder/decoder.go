@@ -52,7 +52,7 @@ func Load(c *checkpoint.Checkpoint, d kernels.Device, architecture string, cfg C
 	m := &Model{architecture: architecture, cfg: cfg}
 	D := cfg.Hidden
 	l := loader.New(c)
-	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: cfg.Vocab, K: D})
+	l.Weight(&m.embed, loader.Part{Module: "model.embed_tokens", N: cfg.Vocab, K: D, Options: loader.Embedding(cfg.Tied)})
 	for i := 0; i < cfg.Layers && l.Err() == nil; i++ {
 		prefix := fmt.Sprintf("model.layers.%d.", i)
 		y := &Layer{}

@@ -86,7 +86,7 @@ func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 		}
 	}
 	text, head := prefixes(c)
-	l.Weight(&m.embed, loader.Part{Module: text + "embed_tokens", N: m.cfg.Vocab, K: D})
+	l.Weight(&m.embed, loader.Part{Module: text + "embed_tokens", N: m.cfg.Vocab, K: D, Options: loader.Embedding(m.cfg.Tied)})
 	count := map[bool]int{}
 	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
 		name := fmt.Sprintf("%slayers.%d.", text, i)

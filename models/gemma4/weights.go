@@ -78,7 +78,7 @@ func (m *Model) gather(l *loader.Loader, c *checkpoint.Checkpoint) {
 	D, F := m.cfg.Hidden, m.cfg.Intermediate
 	bias := loader.Bias(c, m.cfg.AttentionBias)
 	prefix := textPrefix(c)
-	l.Weight(&m.embed, loader.Part{Module: prefix + "embed_tokens", N: m.cfg.Vocab, K: D})
+	l.Weight(&m.embed, loader.Part{Module: prefix + "embed_tokens", N: m.cfg.Vocab, K: D, Options: loader.Embedding(m.cfg.Tied)})
 	var count [kinds]int
 	for i := 0; i < m.cfg.Layers && l.Err() == nil; i++ {
 		kind := m.cfg.Kinds[i]

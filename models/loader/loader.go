@@ -33,6 +33,14 @@ func Bias(c *checkpoint.Checkpoint, is bool) []checkpoint.Option {
 	return nil
 }
 
+// Embedding are the options of the embedding: unless it is tied to the output layer its rows are only looked up.
+func Embedding(tied bool) []checkpoint.Option {
+	if tied {
+		return nil
+	}
+	return []checkpoint.Option{checkpoint.LookedUp()}
+}
+
 // Loader gathers a model's tensors. The first error is kept.
 type Loader struct {
 	c          *checkpoint.Checkpoint

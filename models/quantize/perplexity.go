@@ -95,13 +95,13 @@ const (
 	streamTokens = 4096
 )
 
-// Measure computes the perplexity of a model on a device, stepTokens at a time. progress, when not
+// Measure computes the perplexity of a model on a device with a KV cache of the given type, stepTokens at a time. progress, when not
 // nil, is told how many of how many windows are done.
-func Measure(ctx context.Context, d kernels.Device, m models.Model, t Text, w Windows, progress func(done, all int)) (Perplexity, error) {
-	return measure(ctx, d, m, t, w, stepTokens, progress)
+func Measure(ctx context.Context, d kernels.Device, m models.Model, kv kernels.DType, t Text, w Windows, progress func(done, all int)) (Perplexity, error) {
+	return measure(ctx, d, m, kv, t, w, stepTokens, progress)
 }
 
-func measure(ctx context.Context, d kernels.Device, m models.Model, t Text, w Windows, tokens int, progress func(done, all int)) (Perplexity, error) {
+func measure(ctx context.Context, d kernels.Device, m models.Model, kv kernels.DType, t Text, w Windows, tokens int, progress func(done, all int)) (Perplexity, error) {
 	var p Perplexity
 	w, err := w.check(m.Shape())
 	if err != nil {
@@ -118,7 +118,7 @@ func measure(ctx context.Context, d kernels.Device, m models.Model, t Text, w Wi
 	for _, x := range list {
 		longest = max(longest, len(x.ids))
 	}
-	r, err := newRunner(d, m, max(longest, min(tokens, longest*len(list))), longest)
+	r, err := newRunner(d, m, kv, max(longest, min(tokens, longest*len(list))), longest)
 	if err != nil {
 		return p, err
 	}

@@ -79,7 +79,7 @@ func TestPerplexity(t *testing.T) {
 		}
 	}
 	want := math.Exp(sum / float64(n))
-	loaded, err := MeasureLoaded(t.Context(), open, d, content, w, nil)
+	loaded, err := MeasureLoaded(t.Context(), open, d, d.Info().KVTypes[0], content, w, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,11 +94,11 @@ func TestPerplexity(t *testing.T) {
 		t.Errorf("perplexity %+v, want %v over %d tokens", loaded, want, n)
 	}
 	for _, bad := range []Windows{{1, 0}, {5000, 0}, {16, 17}, {16, -1}} {
-		if _, err := MeasureLoaded(t.Context(), open, d, content, bad, nil); err == nil || !strings.Contains(err.Error(), ":") {
+		if _, err := MeasureLoaded(t.Context(), open, d, d.Info().KVTypes[0], content, bad, nil); err == nil || !strings.Contains(err.Error(), ":") {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	if _, err := MeasureLoaded(t.Context(), open, d, "", w, nil); err == nil {
+	if _, err := MeasureLoaded(t.Context(), open, d, d.Info().KVTypes[0], "", w, nil); err == nil {
 		t.Error("an empty text has a perplexity")
 	}
 }

@@ -329,7 +329,7 @@ func (q *run) calibrate(open Open) error {
 	if len(sequences) == 0 || len(sequences[0]) < 16 {
 		return errors.New("the text has fewer than 16 tokens")
 	}
-	r, err := newRunner(s, model, len(sequences)*len(sequences[0]), len(sequences[0]))
+	r, err := newRunner(s, model, s.Info().KVTypes[0], len(sequences)*len(sequences[0]), len(sequences[0]))
 	if err != nil {
 		return err
 	}

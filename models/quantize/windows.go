@@ -34,7 +34,7 @@ const (
 )
 
 // newRunner takes memory for steps of up to tokens tokens in sequences of up to longest.
-func newRunner(d kernels.Device, m models.Model, tokens, longest int) (*runner, error) {
+func newRunner(d kernels.Device, m models.Model, kv kernels.DType, tokens, longest int) (*runner, error) {
 	longest = min(longest, tokens)
 	r := &runner{device: d, model: m, tokens: tokens, longest: longest}
 	vocab := m.Shape().Vocab
@@ -59,7 +59,7 @@ func newRunner(d kernels.Device, m models.Model, tokens, longest int) (*runner, 
 			c.pages = take(int64(1+sequences*l.StatePages()) * l.PageBytes)
 		} else {
 			l := &kernels.CacheLayout{
-				DType: d.Info().KVTypes[0], Layers: g.Layers, Heads: g.Heads, KDim: g.KDim, VDim: g.VDim, BlockTokens: blockTokens, BlocksPerPage: 1,
+				DType: kv, Layers: g.Layers, Heads: g.Heads, KDim: g.KDim, VDim: g.VDim, BlockTokens: blockTokens, BlocksPerPage: 1,
 			}
 			l.BlockBytes = (blockTokens*l.TokenBytes() + 63) &^ 63
 			l.PageBytes = l.BlockBytes

@@ -90,7 +90,7 @@ func (g *gatherer) model(m *Model) {
 		prefix = nested
 	}
 	D, V := g.cfg.Hidden, g.cfg.Vocab
-	g.Weight(&m.embed, loader.Part{Module: prefix + "embed_tokens", N: V, K: D})
+	g.Weight(&m.embed, loader.Part{Module: prefix + "embed_tokens", N: V, K: D, Options: loader.Embedding(g.cfg.Tied)})
 	var count [2]int
 	for i := 0; i < g.cfg.Layers && g.Err() == nil; i++ {
 		y := &layer{}

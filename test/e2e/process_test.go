@@ -272,7 +272,7 @@ func TestStartUpErrors(t *testing.T) {
 		{[]string{"--kv-memory", "plenty"}, []string{"--kv-memory", "plenty"}},
 		{[]string{"--kv-memory", "1B"}, []string{"KV cache"}},
 		{[]string{"--kv-memory", "900000GiB"}, []string{"KV cache", "GiB"}},
-		{[]string{"--kv-cache-dtype", "fp4"}, []string{"fp4"}},
+		{[]string{"--kv-cache-dtype", "fp4"}, []string{"kv-cache-dtype", "fp4", "fp8-e4m3", "int8"}},
 		{[]string{"--device", "cuda9"}, []string{"cuda9"}},
 		{[]string{"--threads", "-3"}, []string{"threads", "-3"}},
 		{[]string{"--log-format", "xml"}, []string{"--log-format", "xml"}},
