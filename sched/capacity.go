@@ -191,6 +191,9 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	out.crowded = with > fullShare && with > taken
 	out.ok = out.late == 0 && !out.crowded
+	if Dbg != nil {
+		Dbg(q.Name, now.Seconds(), out, ahead, free, taken, with, s.pace.factor())
+	}
 	out.each = max(work/free, step)
 	if !out.ok && (out.crowded || wait > 0) {
 		_, each := q.ends()
