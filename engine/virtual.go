@@ -134,11 +134,6 @@ func (v *Virtual) Submit(r VirtualRequest) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrUnknownModel, r.Model)
 	}
-	if Trace != nil {
-		sched.Dbg = func(model string, now float64, o any, ahead, free, taken, with, pace float64) {
-			Trace(fmt.Sprintf("ADMIT %8.3f %-14s %v ahead %.3f free %.3f taken %.3f with %.3f pace %.2f", now, model, o, ahead, free, taken, with, pace))
-		}
-	}
 	err := v.engine.sched.Submit(epoch.Add(v.now), &sched.Sequence{
 		Model: r.Model, Prompt: r.Prompt, MaxTokens: r.Tokens, Marks: m.snapshotMarks(r.Prompt),
 		SLA: r.SLA, Key: r.Key, Priority: r.Priority, User: r.User,

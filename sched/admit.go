@@ -42,7 +42,12 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		return ErrDraining
 	}
 	first := seqs[0]
-	if err := s.capacity(q, ask{len(seqs), len(first.Prompt), first.MaxTokens, q.slaOf(first.SLA), first.Key}, now); err != nil {
+	a := ask{len(seqs), len(first.Prompt), first.MaxTokens, q.slaOf(first.SLA), first.Key}
+	err := s.capacity(q, a, now)
+	if a.sla != (SLA{}) && q.model.ready() {
+		q.offer(a, q.newWork(a.prompt), err == nil, s.at(now))
+	}
+	if err != nil {
 		q.stats.Refused += uint64(len(seqs))
 		return err
 	}
@@ -68,7 +73,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		q.enqueue(seq)
 		work := 0.0
 		if seq.place >= 0 {
-			work = q.promptSeconds(q.decode, len(seq.tokens), 0)
+			work = q.newWork(len(seq.tokens))
 		}
 		s.promise(seq, work)
 	}
@@ -250,6 +255,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 	if seq.shares() {
 		q.stats.PrefixQueried += uint64(len(seq.tokens))
 		q.stats.PrefixHit += uint64(hit)
+		q.cost.hit += (float64(hit)/float64(len(seq.tokens)) - q.cost.hit) / 8
 	}
 	if !seq.prefilled && len(seq.Sampled()) == 0 {
 		seq.cached = hit
