@@ -44,8 +44,9 @@ func (c *Cache) chainTo(t *BlockTable, g, i int, tokens []int32) hash {
 
 // find returns the block that holds what group g's block i of tokens would hold.
 func (c *Cache) find(t *BlockTable, g, i int, tokens []int32) (BlockID, bool) {
-	id, ok := c.index[c.chainTo(t, g, i, tokens)]
-	return id, ok
+	c.chainTo(t, g, i, tokens)
+	id, _ := c.sealedAs(&t.groups[g].chain[i])
+	return id, id != 0
 }
 
 // Match fills an empty table with blocks that hold the leading tokens and returns how many these
@@ -57,7 +58,7 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 	}
 	c.pool.fence = c.pool.clock
 	n := (len(tokens) - 1) / c.step * c.step
-	if c.cfg.NoPrefixCache || n <= 0 || len(c.index)+len(c.snapshots) == 0 {
+	if c.cfg.NoPrefixCache || n <= 0 || c.index.n+len(c.snapshots) == 0 {
 		return 0
 	}
 	for g, cfg := range c.cfg.Groups { // an unbroken run from the start
@@ -91,7 +92,7 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 	if n == 0 {
 		return 0
 	}
-	c.tables[t] = struct{}{}
+	c.list(t)
 	t.tokens = n
 	if snapshot != nil {
 		c.refState(snapshot)
@@ -114,6 +115,7 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 			gt.blocks = append(gt.blocks, id)
 		}
 	}
+	t.given = c.given(t)
 	return n
 }
 
@@ -121,6 +123,15 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 // blocks and snapshots can be found from now on, and blocks that a window has left are let go. A block
 // whose content another one holds already stays the sequence's own and is not found.
 func (c *Cache) Seal(t *BlockTable, tokens []int32) {
+	if n := len(tokens); n < t.next && n >= t.tokens && n <= t.given && (c.statePages == 0 || n <= t.state.at) {
+		t.tokens = n
+		return
+	}
+	c.sealAll(t, tokens)
+}
+
+// sealAll is Seal where blocks are full or left by a window.
+func (c *Cache) sealAll(t *BlockTable, tokens []int32) {
 	n := len(tokens)
 	if n < t.tokens {
 		panic(fmt.Sprintf("kvcache: seal %d tokens after %d", n, t.tokens))
@@ -143,17 +154,11 @@ func (c *Cache) Seal(t *BlockTable, tokens []int32) {
 			continue
 		}
 		for ; (gt.sealed+1)*cfg.BlockTokens <= n; gt.sealed++ {
-			h := c.chainTo(t, g, gt.sealed, tokens)
-			if _, twin := c.index[h]; twin {
-				continue
-			}
-			id := gt.blocks[gt.sealed]
-			b := c.block(id)
-			b.sealed, b.hash = true, h
-			c.index[h] = id
-			c.sealed++
+			c.chainTo(t, g, gt.sealed, tokens)
+			c.enter(gt.blocks[gt.sealed], &gt.chain[gt.sealed])
 		}
 	}
 	t.tokens = n
 	c.slide(t)
+	t.next = c.nextWork(t)
 }
