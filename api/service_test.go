@@ -86,7 +86,7 @@ func TestRefusalOfAnSLA(t *testing.T) {
 	})
 	s := serve(t, gen, Options{})
 	a := s.post("/v1/chat/completions", chatBody(`"sla":{"ttft_ms":1000}`))
-	if m := s.refused(a, 429, ""); !strings.Contains(m, "2.50 s") || !strings.Contains(m, "1.00 s") || a.header.Get("Retry-After") != "2" {
+	if m := s.refused(a, 429, ""); !strings.Contains(m, "after 2.5s") || !strings.Contains(m, "within 1s") || a.header.Get("Retry-After") != "2" {
 		t.Errorf("%q, Retry-After %q", m, a.header.Get("Retry-After"))
 	}
 }
