@@ -13,6 +13,9 @@ type Info struct {
 	// Simulated names the card that a device without arithmetic stands for; "": the device computes.
 	Simulated string
 	KVTypes   []DType
+	// ChunkedDelta is what a model passes as DeltaParams.Chunked: the device gains by it, and does not promise the
+	// same bits wherever a prompt is cut.
+	ChunkedDelta bool
 }
 
 // Device runs the operators. Methods that load may be called from several goroutines; the
@@ -79,7 +82,10 @@ type Device interface {
 	//	S = S + k (sigmoid(b[t,h]) * (v - S^T k))^T
 	//	dst[t,h] = S^T q
 	//
-	// The state is float32 and is rounded after each token, so that runs can be cut anywhere.
+	// The state is float32 and is rounded after each token, so that runs can be cut anywhere. If p.Chunked, the
+	// device may take many tokens of a run together with matrix products (Yang et al. 2024, arXiv 2406.06484,
+	// section 3), and rounds the state after them: the same values, but their last bits depend on where the run
+	// begins and ends. They still depend on nothing outside the run.
 	GatedDelta(dst, qkv, a, b Tensor, p DeltaParams, s State)
 	// GatherRows: dst[i] = x[rows[i]].
 	GatherRows(dst, x Tensor, rows Ints)

@@ -72,4 +72,5 @@ type DeltaParams struct {
 	Rate     Tensor  // [Heads]: how fast a head forgets, exp(A_log)
 	DtBias   Tensor  // [Heads]
 	Eps      float32 // of the norms of queries and keys
+	Chunked  bool    // results may depend, in their last bits, on where runs begin: Info.ChunkedDelta
 }

@@ -92,6 +92,8 @@ void oi_scatter(oi_thread *t, void *dst, const void *src, int n, int size, int s
 void *oi_scratch(oi_thread *t);
 enum { OI_OUT_BYTES = 1 << 20, OI_OUT_SPANS = 1024, OI_SCRATCH_BYTES = 1 << 20 };
 enum { OI_MAX_COLUMNS = 63 }; // of a convolution before a token
+// Tokens that the chunked delta rule takes together, and the floats of what its slabs share of them (delta.h).
+enum { OI_DELTA_CHUNK = 16, OI_DELTA_MIX = (2 * OI_DELTA_CHUNK + 3) * OI_DELTA_CHUNK };
 
 // Operator arguments. Strides are in elements.
 
@@ -216,7 +218,9 @@ typedef struct {
 	int64_t dst_stride, qkv_stride, a_stride, b_stride;
 	float *keys;  // [G][T][2*kdim]: a token's key and query of a head, of unit length
 	float *gates; // [T][H][2]: decay and beta
-	int32_t T, G, chunk_rows;
+	float *mix;   // [H][chunks][OI_DELTA_MIX]
+	const int32_t *chunk_at, *chunk_first; // a chunk's first token; [runs+1]: a run's first chunk
+	int32_t T, G, chunk_rows, chunks;      // chunks of OI_DELTA_CHUNK tokens; 0: token by token
 	int32_t slabs, chunk_slabs, head_chunks; // of a head, of a chunk; chunks of a head
 	int32_t redo; // chunks may be computed twice
 	float eps;
@@ -225,7 +229,7 @@ typedef struct {
 // oi_variant is the operators compiled for one instruction set. The last five scan logits.
 typedef struct {
 	const char *name;
-	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge, conv, delta_prep, delta;
+	oi_fn linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin, rotary, attn, merge, conv, delta_prep, delta_mix, delta;
 	float (*largest)(const float *x, int n, int *nan);
 	int (*find)(const float *x, int n, float v);
 	double (*sumexp)(const float *x, int n, float max, float scale);

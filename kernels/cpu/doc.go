@@ -55,4 +55,7 @@
 // then a chunk takes the columns of one head's state, 16 at a time, through all tokens of a chain of
 // runs. The columns are worked on in scratch and written to the run's pages after its last token, so a
 // run may end where it began. Chains are independent: a run that begins with what another leaves is in its chain.
+//
+// With kernels.DeltaParams.Chunked each 16 tokens of a run, from its start, are taken together by products of
+// matrices, and what is left at its end token by token (delta.h).
 package cpu

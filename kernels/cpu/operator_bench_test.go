@@ -3,6 +3,7 @@
 package cpu_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -134,6 +135,20 @@ func (m *bench) measure(name string, operations, bytes float64, op func()) {
 	})
 }
 
+// compare runs two forms of an operator in turn and reports the best of each, and the second by the first.
+func (m *bench) compare(name string, op, other func()) {
+	m.Run(name, func(b *testing.B) {
+		best, than := time.Hour, time.Hour
+		for range b.N {
+			best, than = min(best, m.step(op)), min(than, m.step(other))
+		}
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(best.Seconds()*1e6, "us")
+		b.ReportMetric(than.Seconds()*1e6, "us-other")
+		b.ReportMetric(than.Seconds()/best.Seconds(), "times-as-fast")
+	})
+}
+
 // BenchmarkLinear is what the others are measured against.
 func BenchmarkLinear(b *testing.B) {
 	m := newBench(b)
@@ -188,6 +203,15 @@ func BenchmarkRecurrent(b *testing.B) {
 	m.measure("delta/decode", 0, 24*state, run(1, 1, 24, delta))
 	m.measure("delta/decode-8", 0, 8*8*state, run(8, 1, 8, delta))
 	m.measure("delta/prefill-512", 7*T*H*D*D, 0, run(1, T, 1, delta)) // known, decay, update, output
+	chunked := func(s kernels.State, T int) {
+		p.Chunked = true
+		delta(s, T)
+		p.Chunked = false
+	}
+	for _, n := range []int{16, 17, 31, 32, 64, 512} {
+		m.compare(fmt.Sprintf("delta/chunked-%d", n), run(1, n, 1, chunked), run(1, n, 1, delta))
+	}
+	m.compare("delta/chunked-8x64", run(8, 64, 1, chunked), run(8, 64, 1, delta))
 	m.measure("convolution/prefill-512", 0, 2*4*T*float64(l.ConvChannels), run(1, T, 1, convolve))
 	m.measure("both/decode", 0, 24*(state+float64(2*4*l.ConvChannels*(width-1))), run(1, 1, 24, both))
 }

@@ -6,10 +6,11 @@
 #include "cache.h"
 #include "attention.h"
 #include "state.h"
+#include "delta.h"
 #include "scan.h"
 
 #define OPERATORS(variant)                                                                        \
 	{                                                                                             \
 		variant, linear, norm, norm_add, norm_gate, prep, gate, soft_cap, embed, gather, cossin,  \
-			rotary, attn, merge, conv, delta_prep, delta, largest, find, sumexp, greater, select_ids                       \
+			rotary, attn, merge, conv, delta_prep, delta_mix, delta, largest, find, sumexp, greater, select_ids \
 	}

@@ -19,6 +19,9 @@ type chainList struct {
 	chains          int
 	longest         int  // tokens of a run
 	single          bool // every chain is one run
+	// Whole chunks of C.OI_DELTA_CHUNK tokens of the runs: their first tokens, and of each run the chunks before it.
+	chunkAt, chunkFirst *C.int32_t
+	chunks              int
 }
 
 // state describes a layer's recurrent state and the step's runs to C.
@@ -46,12 +49,19 @@ func (d *device) chains(s kernels.State) *chainList {
 		}
 	}
 	n := len(s.Runs.Starts.Host) - 1
+	T := int(s.Runs.Starts.Host[n])
 	first, next := step.copyInts(make([]int32, n))[:0], step.copyInts(make([]int32, n))
+	chunkFirst, chunkAt := step.copyInts(make([]int32, n+1)), step.copyInts(make([]int32, T/C.OI_DELTA_CHUNK))[:0]
 	var ends []int32                // a chain's last run
 	owner := make(map[int32]int, n) // the chain that left a state on the pages that begin with this one
 	for r := range n {
 		next[r] = -1
-		T := int(s.Runs.Starts.Host[r+1] - s.Runs.Starts.Host[r])
+		start := s.Runs.Starts.Host[r]
+		T := int(s.Runs.Starts.Host[r+1] - start)
+		for at := 0; at+C.OI_DELTA_CHUNK <= T; at += C.OI_DELTA_CHUNK {
+			chunkAt = append(chunkAt, start+int32(at))
+		}
+		chunkFirst[r+1] = int32(len(chunkAt))
 		if T == 0 {
 			continue
 		}
@@ -70,6 +80,8 @@ func (d *device) chains(s kernels.State) *chainList {
 		owner[out] = c
 	}
 	list.first, list.next, list.chains = (*C.int32_t)(unsafe.SliceData(first)), (*C.int32_t)(unsafe.SliceData(next)), len(first)
+	list.chunkAt, list.chunkFirst = (*C.int32_t)(unsafe.SliceData(chunkAt)), (*C.int32_t)(unsafe.SliceData(chunkFirst))
+	list.chunks = len(chunkAt)
 	step.runs = append(step.runs, list)
 	return &step.runs[len(step.runs)-1]
 }
@@ -107,32 +119,41 @@ func (d *device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams
 	}
 	l, T, G := s.Layout, dst.Rows, p.KeyHeads
 	const slab = 16
-	if need := l.KDim*slab*4 + C.OI_OUT_SPANS*8; need > C.OI_SCRATCH_BYTES {
-		d.fail(op, "keys of %d values need %d bytes: have %d", l.KDim, need, int(C.OI_SCRATCH_BYTES))
+	hold := (C.OI_SCRATCH_BYTES - C.OI_OUT_SPANS*8) / ((l.KDim + C.OI_DELTA_CHUNK) * slab * 4) // slabs that a thread's scratch holds
+	if hold == 0 {
+		d.fail(op, "keys of %d values: %d bytes of scratch do not hold %d columns of a state", l.KDim, int(C.OI_SCRATCH_BYTES), slab)
 		return
 	}
-	keys := int64(G) * int64(T) * int64(2*l.KDim)
-	mem, err := d.delta.grow((keys + int64(T)*int64(2*l.Heads)) * 4)
+	state, list := d.state(s)
+	mixes := 0
+	if p.Chunked {
+		mixes = list.chunks
+	}
+	keys, gates := int64(G)*int64(T)*int64(2*l.KDim), int64(T)*int64(2*l.Heads)
+	mem, err := d.delta.grow((keys + gates + int64(l.Heads)*int64(mixes)*C.OI_DELTA_MIX) * 4)
 	if err != nil {
 		d.fail(op, "keys and queries of %d tokens: %v", T, err)
 		return
 	}
 	c := args[C.oi_delta](d.step)
-	state, list := d.state(s)
 	c.state = state
 	c.dst, c.dst_stride = floats(dst), C.int64_t(dst.Stride)
 	c.qkv, c.qkv_stride = floats(qkv), C.int64_t(qkv.Stride)
 	c.a, c.a_stride, c.b, c.b_stride = floats(a), C.int64_t(a.Stride), floats(b), C.int64_t(b.Stride)
 	c.rate, c.bias, c.eps = floats(p.Rate), floats(p.DtBias), C.float(p.Eps)
 	c.keys, c.gates = (*C.float)(mem), (*C.float)(unsafe.Add(mem, keys*4))
+	c.mix, c.chunk_at, c.chunk_first, c.chunks = (*C.float)(unsafe.Add(mem, (keys+gates)*4)), list.chunkAt, list.chunkFirst, C.int32_t(mixes)
 	c.T, c.G = C.int32_t(T), C.int32_t(G)
 	rows := max(1, rowChunk/(2*G*l.KDim))
 	c.chunk_rows = C.int32_t(rows)
 	d.push(d.variant.delta_prep, unsafe.Pointer(c), chunks(T, rows), d.redoable(rows*(G+1), rows*(G*l.KDim+l.Heads)*8))
+	if mixes > 0 {
+		d.push(d.variant.delta_mix, unsafe.Pointer(c), mixes*G, d.redoable(l.Heads/G, l.Heads/G*C.OI_DELTA_MIX*4))
+	}
 
 	// A chunk takes a whole head, whose state is read as a stream, unless that leaves threads idle.
 	slabs := chunks(l.VDim, slab)
-	per := max(1, min(slabs, slabs*l.Heads*list.chains/(4*d.threads)))
+	per := max(1, min(slabs, hold, slabs*l.Heads*list.chains/(4*d.threads)))
 	perHead := chunks(slabs, per)
 	redo := list.single && perHead == 1 && d.redoable(1+list.longest, int(l.UnitBytes())+list.longest*l.VDim*4)
 	c.slabs, c.chunk_slabs, c.head_chunks, c.redo = C.int32_t(slabs), C.int32_t(per), C.int32_t(perHead), flag(redo)

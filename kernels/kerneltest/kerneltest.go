@@ -71,6 +71,7 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"recurrent runs", recurrentRuns},
 		{"recurrent decode", recurrentDecode},
 		{"recurrent not a number", recurrentNaN},
+		{"recurrent chunked", recurrentChunked},
 		{"errors", stepErrors},
 		{"sample greedy", sampleGreedy},
 		{"sample not a number", sampleNaN},

@@ -49,6 +49,7 @@ type memoryWorld struct {
 	recurrence
 	layout           kernels.StateLayout
 	pages            kernels.Buffer
+	chunked          bool // what GatedDelta is asked for
 	free             []int32
 	written          [][]int32 // pages of states that were written
 	w, rate, dtBias  matrix
@@ -159,7 +160,7 @@ func (w *memoryWorld) run(runs ...stateRun) [][][]float32 {
 	w.step(func() {
 		s := kernels.State{Pages: w.pages, Layout: &w.layout, Layer: stateLayer, Runs: kernels.Runs{Starts: w.ints(starts...), In: w.ints(in...), Out: w.ints(out...)}}
 		w.d.CausalConv(conv.Tensor, x.ColRange(0, w.channels), w.w.Tensor, s)
-		p := kernels.DeltaParams{KeyHeads: w.keyHeads, Rate: w.rate.Tensor, DtBias: w.dtBias.Tensor, Eps: deltaEps}
+		p := kernels.DeltaParams{KeyHeads: w.keyHeads, Rate: w.rate.Tensor, DtBias: w.dtBias.Tensor, Eps: deltaEps, Chunked: w.chunked}
 		w.d.GatedDelta(delta.Tensor, x.ColRange(w.qkv, w.a), x.ColRange(w.a, w.b), x.ColRange(w.b, w.width), p, s)
 	})
 	w.intact("causalConv", conv)
@@ -538,22 +539,25 @@ func recurrentDecode(h *harness) {
 // recurrentNaN wants a value that is not a number to spoil what depends on it, and nothing else.
 func recurrentNaN(h *harness) {
 	r := recurrences()[1]
-	const T = 12
-	w := h.memory(r, 2)
-	rows := w.history(T)
-	want := w.run(stateRun{rows: rows, out: w.state()})[0]
-	value, channel := 5, 3 // of all heads' values; of channels
-	rows[4] = slices.Clone(rows[4])
-	rows[4][w.qkv+2*w.keyHeads*w.kDim+value] = float32(math.NaN())
-	rows[4][channel] = float32(math.NaN())
-	for t, row := range w.run(stateRun{rows: rows, out: w.state()})[0] {
-		for i, got := range row {
-			bad := t >= 4 && (i == w.channels+value || i == channel && t <= 4+w.columns)
-			if bad != (got != got) {
-				h.Fatalf("token %d, value %d: got %v", t, i, got)
-			}
-			if !bad {
-				h.sameBits(fmt.Sprintf("token %d, value %d", t, i), []float32{got}, want[t][i:i+1])
+	const T, bad = 150, 74
+	for _, chunked := range []bool{false, true} {
+		w := h.memory(r, 2)
+		w.chunked = chunked
+		rows := w.history(T)
+		want := w.run(stateRun{rows: rows, out: w.state()})[0]
+		value, channel := 5, 3 // of all heads' values; of channels
+		rows[bad] = slices.Clone(rows[bad])
+		rows[bad][w.qkv+2*w.keyHeads*w.kDim+value] = float32(math.NaN())
+		rows[bad][channel] = float32(math.NaN())
+		for t, row := range w.run(stateRun{rows: rows, out: w.state()})[0] {
+			for i, got := range row {
+				spoiled := t >= bad && (i == w.channels+value || i == channel && t <= bad+w.columns)
+				if spoiled != (got != got) {
+					h.Fatalf("chunked %v, token %d, value %d: got %v", chunked, t, i, got)
+				}
+				if !spoiled {
+					h.sameBits(fmt.Sprintf("chunked %v, token %d, value %d", chunked, t, i), []float32{got}, want[t][i:i+1])
+				}
 			}
 		}
 	}

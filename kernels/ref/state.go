@@ -1,7 +1,6 @@
 package ref
 
 import (
-	"math"
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -67,75 +66,4 @@ func (d *Device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
 			copy(unit(s, r.out, l.Heads+c/per)[at:at+n], seen[1:])
 		}
 	}
-}
-
-// GatedDelta implements kernels.Device.
-func (d *Device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
-	if d.err != nil || !d.ok(check.GatedDelta(dst, qkv, a, b, p, s)) {
-		return
-	}
-	l := s.Layout
-	K, V := l.KDim, l.VDim
-	rate, bias := p.Rate.Row(0), p.DtBias.Row(0)
-	rs := runs(s)
-	d.each(l.Heads, func(first, last int) {
-		q, k, error := make([]float64, K), make([]float64, K), make([]float64, V)
-		for h := first; h < last; h++ {
-			g := h / (l.Heads / p.KeyHeads)
-			for _, r := range rs {
-				if r.from == r.to {
-					continue
-				}
-				S := unit(s, r.out, h)
-				if r.in == nil {
-					clear(S)
-				} else {
-					copy(S, unit(s, r.in, h))
-				}
-				for t := r.from; t < r.to; t++ {
-					row := qkv.Row(t)
-					unitLength(q, row[g*K:(g+1)*K], p.Eps)
-					unitLength(k, row[(p.KeyHeads+g)*K:][:K], p.Eps)
-					v := row[2*p.KeyHeads*K+h*V:][:V]
-					decay := math.Exp(-float64(rate[h]) * softplus(float64(a.Row(t)[h])+float64(bias[h])))
-					beta := activate(kernels.Sigmoid, float64(b.Row(t)[h]))
-					for j := range error {
-						var known float64
-						for i := range k {
-							known += float64(S[i*V+j]) * k[i]
-						}
-						error[j] = beta * (float64(v[j]) - decay*known)
-					}
-					y := dst.Row(t)[h*V:][:V]
-					for j := range error {
-						var sum float64
-						for i := range k {
-							next := float32(float64(S[i*V+j])*decay + k[i]*error[j])
-							S[i*V+j] = next
-							sum += float64(next) * q[i]
-						}
-						y[j] = float32(sum / math.Sqrt(float64(K)))
-					}
-				}
-			}
-		}
-	})
-}
-
-func unitLength(dst []float64, x []float32, eps float32) {
-	var squares float64
-	for _, v := range x {
-		squares += float64(v) * float64(v)
-	}
-	scale := 1 / math.Sqrt(squares+float64(eps))
-	for i, v := range x {
-		dst[i] = float64(v) * scale
-	}
-}
-
-func softplus(x float64) float64 {
-	if x > 30 { // where exp(-x) no longer counts
-		return x
-	}
-	return math.Log1p(math.Exp(x))
 }

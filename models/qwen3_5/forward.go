@@ -102,7 +102,7 @@ func (m *Model) recall(d kernels.Device, t *views, l *delta, s kernels.State) {
 	z, b, a := t.in.ColRange(C, C+V), t.in.ColRange(C+V, C+V+H), t.in.ColRange(C+V+H, C+V+2*H)
 	d.CausalConv(t.mixed, t.in.ColRange(0, C), l.conv, s)
 	d.GatedDelta(t.values, t.mixed, a, b, kernels.DeltaParams{
-		KeyHeads: m.cfg.KeyHeads, Rate: l.rate, DtBias: l.dtBias, Eps: keyEps,
+		KeyHeads: m.cfg.KeyHeads, Rate: l.rate, DtBias: l.dtBias, Eps: keyEps, Chunked: d.Info().ChunkedDelta,
 	}, s)
 	d.NormGate(t.values, t.values, z, l.norm, m.cfg.RMSEps)
 	d.LinearAdd(t.x, t.values, l.out)
