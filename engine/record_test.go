@@ -43,7 +43,7 @@ func TestRecordSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range models {
-		recordLoad(t, e, m.Name)
+		recordLoad(t, e, m.Name, map[bool]int{true: 60, false: 40}[m.Path == ""])
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func exists(path string) bool {
 }
 
 // recordLoad is clients that come and go, a few at first and then many, with prompts and answers of many lengths.
-func recordLoad(t *testing.T, e *Engine, model string) {
+func recordLoad(t *testing.T, e *Engine, model string, requests int) {
 	t.Helper()
 	limit := 0
 	for _, m := range e.Models() {
@@ -70,7 +70,7 @@ func recordLoad(t *testing.T, e *Engine, model string) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 24)
 	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 36 {
+	for i := range requests {
 		prompt := make([]int32, 4+int(float64(limit)*0.4*random.Float64()*random.Float64()))
 		for j := range prompt {
 			prompt[j] = int32(5 + random.IntN(200))

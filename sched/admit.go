@@ -177,6 +177,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		if seq == nil {
 			break
 		}
+		seq.latest = q.latestStart(seq)
 		if used >= budget && (seq.due == never || seq.latest >= urgent) { // the most urgent prompt is always let in
 			break
 		}
@@ -197,6 +198,9 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
 		used += min(seq.todo(), share)
+		if seq.due != never {
+			urgent = min(urgent, seq.latest)
+		}
 		if seq.todo() > q.MaxBatchTokens {
 			long++
 		}

@@ -181,11 +181,11 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	// Those that are due later, and would be in time without it.
 	sum := ahead
+	perSecond, spent := inTime*free/float64(time.Second), lead*free
 	for _, p := range s.promises[i:] {
 		sum += p.work
-		until := inTime * (p.due - now).Seconds()
-		if before, after := lead+sum/free, lead+(sum+work)/free; before <= until && after > until {
-			out.late = max(out.late, after-until)
+		if room := perSecond*float64(p.due-now) - spent - sum; room < work && room >= 0 {
+			out.late = max(out.late, (work-room)/free)
 		}
 	}
 	out.crowded = with > fullShare && with > taken

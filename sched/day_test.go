@@ -19,7 +19,7 @@ const (
 	cardOps     = 70e12
 	cardWeights = 16e9
 	cardPage    = 8 << 20
-	cardPages   = 3 << 30 / cardPage
+	cardPages   = 3 << 29 / cardPage
 	cardLoad    = 25e9
 	launchTime  = 500 * time.Microsecond
 )
@@ -65,7 +65,6 @@ type day struct {
 	rng    *rand.Rand
 	models []dayModel
 	rate   float64 // requests a second at noon
-	until  time.Time
 	quiet  bool
 
 	counts map[string]*dayCounts
@@ -333,8 +332,8 @@ func TestDay(t *testing.T) {
 		if n.ended[Length] == 0 || n.loads == 0 && quarters > 4 {
 			t.Errorf("%s: %d sequences ended well, %d loads", st.Model, n.ended[Length], n.loads)
 		}
-		row(t, st.Model, st.DeviceTime, "%d accepted, %d refused, %d failed, %d cancelled, %d steps, %d tokens, %d preemptions, %d loads in %.0f s, longest wait for a first token %s",
-			st.Submitted, st.Refused, st.Finished[Failed], st.Finished[Cancelled], st.Steps, st.SampledTokens, st.Preemptions, st.Loads, st.LoadSeconds, n.wait.Round(time.Millisecond))
+		row(t, st.Model, st.DeviceTime, "%d accepted, %d refused, %d late, %d failed, %d cancelled, %d steps, %d tokens, %d preemptions, %d loads in %.0f s, longest wait for a first token %s",
+			st.Submitted, st.Refused, st.Late, st.Finished[Failed], st.Finished[Cancelled], st.Steps, st.SampledTokens, st.Preemptions, st.Loads, st.LoadSeconds, n.wait.Round(time.Millisecond))
 	}
 	virtual, took := d.now.Sub(start), time.Since(begun)
 	row(t, "a fleet in virtual time", took, "%s, %.0f s a second; %d accepted, %d refused, %d steps, %d tokens, %d switches, device busy for %s; heap %d KiB, %d KiB after a quarter of it",

@@ -107,8 +107,7 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		if seq == nil || seq.due == never {
 			break
 		}
-		n := len(seq.tokens)
-		seq.latest = seq.due - seconds(v.seconds+v.perTok*float64(n)+q.contextSeconds(0, n))
+		seq.latest = q.latestStart(seq)
 		if s.hopeless(q, seq, now, v.seconds) {
 			s.giveUp(seq)
 			continue
@@ -120,6 +119,15 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		break
 	}
 	q.dirty = false // taking a sequence out of its place set it
+}
+
+// latestStart is when steps have to begin for the deadline of a sequence that waits.
+func (q *queue) latestStart(seq *Sequence) time.Duration {
+	if seq.due == never {
+		return never
+	}
+	n := len(seq.tokens)
+	return seq.due - seconds(q.least+q.perTok*float64(n)+q.contextSeconds(0, n))
 }
 
 func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }

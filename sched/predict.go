@@ -13,12 +13,14 @@ import (
 // its own sums and forgets only when another one of its kind is seen, so an hour of decoding does not forget what
 // a prompt costs. The constraint is met by coordinate descent from the last solution, one round a step.
 type predictor struct {
-	theta [features]float64
-	kinds [kinds + 1]sums // the last is the prior's, which is not forgotten
-	total sums
-	seen  int // steps observed
-	most  int // tokens of the largest step observed, or of the prior
-	drift float64
+	theta  [features]float64
+	kinds  [kinds + 1]sums // the last is the prior's, which is not forgotten
+	total  sums
+	seen   int        // steps observed
+	ofKind [kinds]int // of them
+	most   int        // tokens of the largest step observed, or of the prior
+	drift  float64    // logarithm of how much slower than the coefficients say the last steps were
+	scale  float64    // its exponential
 
 	errs   [256]float64 // relative errors of the last steps
 	sorted [256]float64 // scratch
@@ -32,7 +34,8 @@ const (
 	priorSum   = 8.0      // what all of the prior weighs, in steps
 	enough     = 8        // steps after which predictions are used when there was no prior
 	outlier    = 0.3      // relative error beyond which a step counts less
-	driftSpeed = 1.0 / 16
+	driftSpeed = 1.0 / 3  // of the last step in drift
+	maxDrift   = 2.0      // a machine that is e^2 times as slow as it was
 )
 
 // knots cut the tokens of a step; the last piece is open.
@@ -70,7 +73,7 @@ func (w *Work) kind() int {
 
 // newPredictor knows what a device says of itself.
 func newPredictor(obs []Observation) *predictor {
-	p := &predictor{}
+	p := &predictor{scale: 1}
 	n := 0
 	for i := range obs {
 		if usable(obs[i].Seconds) {
@@ -106,7 +109,7 @@ func usable(seconds float64) bool { return seconds > 1e-9 && seconds < 3600 }
 func (p *predictor) Predict(w Work) float64 {
 	var x [features]float64
 	w.terms(&x)
-	return p.at(&x) * math.Exp(p.drift)
+	return p.at(&x) * p.scale
 }
 
 func (p *predictor) at(x *[features]float64) float64 {
@@ -128,14 +131,16 @@ func (p *predictor) Observe(w Work, seconds float64) {
 	said := p.at(&x)
 	weight := 1 / (seconds * seconds)
 	if p.ready() && said > 0 {
-		now := said * math.Exp(p.drift)
+		now := said * p.scale
 		p.errs[p.seen%len(p.errs)] = math.Abs(now-seconds) / seconds
 		// A machine that others use is slower for a while, all of it.
 		off := math.Log(seconds / now)
 		p.drift += driftSpeed * min(max(off, -outlier), outlier)
-		p.drift = min(max(p.drift, -1), 1)
-		y := seconds
-		if far := math.Abs(math.Log(y / said)); far > outlier {
+		p.drift = min(max(p.drift, -maxDrift), maxDrift)
+		p.drift *= 0.99
+		p.scale = math.Exp(p.drift)
+		y := seconds / p.scale // the coefficients are of a machine left alone
+		if far := math.Abs(math.Log(y / said)); far > outlier && p.ofKind[w.kind()] >= enough {
 			y = said * math.Exp(math.Copysign(min(far, 1), math.Log(y/said)))
 			weight = outlier / far / (y * y)
 		} else {
@@ -145,6 +150,7 @@ func (p *predictor) Observe(w Work, seconds float64) {
 	} else {
 		p.errs[p.seen%len(p.errs)] = 1
 	}
+	p.ofKind[w.kind()]++
 	k := &p.kinds[w.kind()]
 	k.fade(1 - forget)
 	k.add(&x, seconds, weight)
@@ -241,5 +247,5 @@ func (p *predictor) context(n float64) float64 {
 	w := Work{PromptContext: int64(n)}
 	var x [features]float64
 	w.terms(&x)
-	return p.theta[8] * x[8] * math.Exp(p.drift)
+	return p.theta[8] * x[8] * p.scale
 }

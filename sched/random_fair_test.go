@@ -51,17 +51,25 @@ type passed struct {
 	by  int
 }
 
-// siege lets smaller requests come for as long as the oldest of all sequences has not ended, and checks that it does.
+const siegeTokens = 48 // of a request, at most
+
+// siege lets smaller requests come, some of more priority or of other keys, for as long as the oldest of all sequences has not ended, and checks that it does.
 func (w *world) siege(t *rapid.T) {
 	if len(w.alive) == 0 || uniform(t, "really", 0, 3) != 1 {
 		t.Skip()
 	}
-	seen.sieges++
 	oldest := w.alive[0]
-	bound := w.steps + w.bound()
+	sla := oldest.seq.sla // beside others with deadlines it gets what it asks for, and no more
+	asked := sla.TTFT + sla.TPOT*time.Duration(oldest.seq.MaxTokens)
+	if asked > 10*time.Second {
+		t.Skip("it has time")
+	}
+	// In its model one admission in fairTurn is its; and a model gets a ninth of the time at least, beside two of weight 4.
+	bound := w.steps + w.bound() + int(asked/leastStep) + fairTurn*siegeTokens*9
+	seen.sieges++
 	for i := 0; oldest.final == nil; i++ {
 		q := w.s.queues[i%len(w.s.queues)]
-		seq := &Sequence{Model: q.Name, Prompt: []int32{int32(i), 2, 3}, MaxTokens: 5 + i%40}
+		seq := &Sequence{Model: q.Name, Prompt: []int32{int32(i), 2, 3}, MaxTokens: 5 + i%(siegeTokens-8), Priority: i % 2, Key: []string{"", "k", "m"}[i%3]}
 		if err := w.s.Submit(w.now, seq); err == nil {
 			tr := newTruth(seq)
 			w.truths[seq] = tr

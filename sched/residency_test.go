@@ -40,6 +40,7 @@ func TestPingPong(t *testing.T) {
 		for _, open := range []time.Duration{0, 30 * time.Millisecond, 400 * time.Millisecond} {
 			t.Run(fmt.Sprint(open, " in flight ", inFlight), func(t *testing.T) {
 				m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 10, MinResident: stay, InFlight: inFlight})
+				m.verify = open != 30*time.Millisecond // long queues
 				m.model("a", 10, nil)
 				m.model("b", 10, parked)
 				var ended [2]int
@@ -554,5 +555,45 @@ func TestVerifyFindsWeights(t *testing.T) {
 		if err := m.s.verifyResidency(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
+	}
+}
+
+// TestPreemptedWhileLeaving shows that a sequence preempted while its model makes room comes back with it, before those that
+// came later, with the tokens that it has.
+func TestPreemptedWhileLeaving(t *testing.T) {
+	m := newMachine(t, kvcache.NewPool(9), Limits{WeightBytes: 10, MinResident: 100 * time.Millisecond}) // 32 blocks
+	m.model("a", 10, nil)
+	m.model("b", 10, parked)
+	var order []string
+	names := map[*Sequence]string{}
+	submit := func(name, model string, prompt, max int) *Sequence {
+		seq := m.submit(model, prompt, max)
+		names[seq] = name
+		return seq
+	}
+	m.event = func(e Event) {
+		if e.Reason != None {
+			order = append(order, names[e.Seq]+" "+e.Reason.String())
+		}
+	}
+	submit("old", "a", 160, 320) // 30 blocks in the end
+	young := submit("young", "a", 160, 200)
+	m.run(200 * time.Millisecond)
+	submit("other", "b", 4, 5)
+	submit("late", "a", 4, 5)
+	m.run(500 * time.Millisecond)
+	if m.expect("aR bP"); !m.s.queue("a").weights.leaving || !young.Running() {
+		t.Fatal("a does not make room")
+	}
+	m.run(3 * time.Second)
+	if young.Running() || len(young.Sampled()) == 0 {
+		t.Fatalf("not preempted, with %d tokens", len(young.Sampled()))
+	}
+	m.run(time.Minute)
+	if want := []string{"old length", "other length", "late length", "young length"}; !slices.Equal(order, want) {
+		t.Fatalf("got %v, want %v", order, want)
+	}
+	if st := m.s.Stats()[0]; st.Preemptions == 0 || st.Loads != 1 {
+		t.Fatalf("%+v", st)
 	}
 }
