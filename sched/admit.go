@@ -212,8 +212,13 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
 func (s *Scheduler) next(q *queue, long bool) *Sequence {
-	if s.hold != nil || q.admitted%fairTurn == fairTurn-1 && len(s.tried) == 0 {
+	if s.hold != nil {
 		return q.oldest(long)
+	}
+	if q.admitted%fairTurn == fairTurn-1 && len(s.tried) == 0 {
+		if seq := q.oldest(long); seq != nil {
+			return seq
+		}
 	}
 	return q.head(long)
 }

@@ -53,7 +53,8 @@ type survey struct {
 	// latest is when the queue's next step has to begin for its most urgent sequence; never without an SLA.
 	// promptLatest is that of those which wait for their first token.
 	latest, promptLatest time.Duration
-	plain                int     // running sequences without a deadline
+	plain                int     // running sequences that never had a deadline
+	late                 int     // those that cannot meet it
 	growth               float64 // tokens that the running sequences are expected to add
 	perTok               float64 // seconds that a prompt token adds to steps
 }
@@ -85,7 +86,11 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		}
 		due := seq.nextDue()
 		if due == never {
-			v.plain++
+			if seq.late {
+				v.late++
+			} else {
+				v.plain++
+			}
 			continue
 		}
 		need := v.least

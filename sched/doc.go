@@ -5,15 +5,24 @@
 // calls give the same plans. The step loop owns it: Submit what arrived, Cancel what is not wanted
 // any more, Plan, execute, Commit, deliver Events.
 //
-// A step runs one model. Models take turns by device time used (byUrgency); deadlines come there.
-// Within a step, every sequence that decodes has a row, one token each. Prompts share what
-// is left of the token budget: each gets at least an eighth of it, or all it needs, so a short
-// prompt passes by a long one and the long one goes on; while anybody decodes, prompts together
-// get no more than ChunkTokens, which bounds the gap that decoding sequences see.
+// A step runs one model. A model of step times (predict.go), learned online for each, says how long a step takes, and a
+// sequence's SLA when its next token is due (deadline.go): so each model has an instant at which its next step has to
+// begin. The model for which that comes first steps next, within fairness (byUrgency): models with best-effort work, which
+// would take any time, differ by Limits.Lag and a step at most, by weight. What cannot meet its SLA any more is late: it is
+// best effort from then on, and delays nobody who can.
+//
+// Within a step, every sequence that decodes has a row, one token each. Prompts get as many tokens as end before
+// whatever is due meanwhile, on any model (chunk.go), and no fewer than minChunk. Those with a deadline come first, the
+// most urgent in full; the others share half at least, each an eighth or all it needs, so a short prompt passes by a long
+// one and the long one goes on; the oldest gets an eighth in any case.
+//
+// What waits is ordered by priority, by whether its SLA can be met, between keys by what they were given, by deadline and
+// by age (order.go); one in fairTurn admissions is the oldest's. Submit refuses what is predicted to be late, or to make
+// late what was accepted (capacity.go).
 //
 // Memory is taken optimistically. To be admitted a sequence needs blocks for all tokens that it
-// has, and it is admitted in order of arrival; one that does not fit is overtaken a bounded number
-// of times and then nobody younger is admitted anywhere until it fits. When a running sequence
+// has, and more are left for what runs to grow, if it is known how long answers are. One that does not fit is overtaken a
+// bounded number of times and then nobody younger is admitted anywhere until it fits. When a running sequence
 // cannot grow, the youngest running sequence of any model is preempted: its blocks go to the
 // prefix cache and it waits, with its tokens, to be admitted again.
 //
@@ -40,8 +49,19 @@
 //   - Extend never fails for a sequence alone in the pool, up to the length that Submit accepted, unless
 //     it holds what it found in the prefix cache: then it is admitted without.
 //     So the oldest always advances and every sequence ends.
+//   - Of fairTurn admissions in a row of a model, one is of its oldest waiting sequence that may be admitted (that has no other
+//     one to wait for and is not the third of the long ones), or memory refused that: it is passed MaxOvertakes times more.
 //   - finish is the one place that ends a sequence, gives its blocks back and makes its final event.
 //   - Events are returned, never delivered, so nothing here waits for a client.
+//
+// So nobody waits for ever, whatever arrives. Take a sequence with n older ones alive, each of at most L tokens with its
+// prompt, in a model of M slots beside models of W times its weight. Nobody who comes after it delays it but by being
+// admitted before: at most fairTurn*(n+1) of its model, and MaxOvertakes of any when memory refuses it. Each of those, and
+// of the older ones, and of the M that run, takes at most L steps of its model once it is the oldest that runs, because the
+// oldest has a token in each, but for steps of nothing but tokens that press. So it is admitted and, with L more, ends within (n + fairTurn*(n+1) + MaxOvertakes + M + 1)*L steps
+// of each of the models, those not counted in which weights move. And between two steps of a model with best-effort work the
+// others have at most W*(Limits.Lag + the longest step) of device time, and a step each of tokens that press, which take no more
+// than their share. (A late sequence beside streams of its model goes along with these, a step each TPOT.)
 //
 // A plan may be made before the one before it is committed (Limits.InFlight). A sequence's length
 // counts the tokens being sampled; a row whose sequence ended or was preempted meanwhile is void,

@@ -113,9 +113,7 @@ func (q *queue) enqueue(seq *Sequence) {
 	if len(a.lane[0].seqs.list)+len(a.lane[1].seqs.list) == 0 {
 		a.used = max(a.used, q.given)
 	}
-	if seq.due == never {
-		q.waitingPlain++
-	}
+	q.countPlain(seq, 1)
 	l := &a.lane[seq.lane]
 	l.seqs.push(seq)
 	if len(l.seqs.list) == 1 {
@@ -131,9 +129,7 @@ func (q *queue) dequeue(seq *Sequence) {
 	if seq.place < 0 {
 		return
 	}
-	if seq.due == never {
-		q.waitingPlain--
-	}
+	q.countPlain(seq, -1)
 	l := &seq.account.lane[seq.lane]
 	heap := &q.lanes[seq.lane]
 	if len(l.seqs.list) == 1 {
@@ -147,15 +143,18 @@ func (q *queue) dequeue(seq *Sequence) {
 	q.dirty = true
 }
 
-// reorder finds its place again after its deadline has changed.
-func (q *queue) reorder(seq *Sequence) {
-	if seq.state == waiting && seq.place >= 0 {
-		q.dequeue(seq)
-		q.enqueue(seq)
+// countPlain counts a sequence in lanes that has no deadline.
+func (q *queue) countPlain(seq *Sequence, by int) {
+	switch {
+	case seq.due != never:
+	case seq.late:
+		q.waitingLate += by
+	default:
+		q.waitingPlain += by
 	}
 }
 
-// charge books what a sequence that is admitted takes to its key.
+// chargeKey books what a sequence that is admitted takes to its key.
 func (q *queue) chargeKey(seq *Sequence) {
 	a := seq.account
 	q.given = max(q.given, a.used)
@@ -184,7 +183,7 @@ func (q *queue) head(long bool) *Sequence {
 
 // oldest is the waiting sequence that came first, of those that may be admitted at all.
 func (q *queue) oldest(long bool) *Sequence {
-	for _, seq := range q.waiting[:min(len(q.waiting), 64)] {
+	for _, seq := range q.waiting {
 		if seq.place >= 0 && (long || seq.lane == 0) {
 			return seq
 		}
@@ -193,10 +192,17 @@ func (q *queue) oldest(long bool) *Sequence {
 }
 
 // heap is a binary heap whose elements know their places.
-type heap[T interface {
+type heap[T ordered[T]] struct{ list []T }
+
+type ordered[T any] interface {
 	before(T) bool
 	setPlace(int)
-}] struct{ list []T }
+}
+
+var (
+	_ ordered[*lane]     = (*lane)(nil)
+	_ ordered[*Sequence] = (*Sequence)(nil)
+)
 
 func (h *heap[T]) push(x T) {
 	h.list = append(h.list, x)

@@ -122,7 +122,8 @@ func (s *Scheduler) newPlan() *Plan {
 // before it, and best-effort work may. Without anything due it is who has had least device time, by weight.
 //
 // Ahead is who has had Limits.Lag more device time, by weight, than the hungry one with least. Hungry is who has
-// best-effort work, which takes all time that it gets; the others get what their deadlines ask for. One that becomes
+// best-effort work, which takes all time that it gets; the others get what their deadlines ask for, and what is late
+// goes along with the streams of its model, if it has any: were it to claim a share, it would make others late. One that becomes
 // hungry begins Limits.Lag behind the one with most at worst: what it did not want before is no credit. A model that
 // is ahead still gets a step of its decoding rows, and nothing else, when a token presses and its streams take no
 // more than its share: what had more than that were its prompts, or streams that ran early.
@@ -142,7 +143,7 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	least := math.Inf(1)
 	for _, q := range s.order {
 		was := q.hungry
-		if q.hungry = q.plain+q.waitingPlain > 0; q.hungry {
+		if q.hungry = q.plain+q.waitingPlain > 0 || q.rowDue == never && q.late+q.waitingLate > 0; q.hungry {
 			if !was {
 				q.served = max(q.served, most-lag)
 			}
@@ -152,8 +153,9 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	}
 	for _, q := range s.order {
 		q.ahead, q.rowsOnly, q.urgency = q.served > least+lag, false, q.promptLatest
-		if s.presses(q, now) {
-			if q.urgency = q.latest; q.ahead && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
+		if s.presses(q, now, 2) { // two, for a chunk of a prompt that is worth a step
+			q.urgency = q.latest
+			if q.ahead && s.presses(q, now, 1) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
 				q.ahead, q.rowsOnly = false, true
 			}
 		}
@@ -169,9 +171,9 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	})
 }
 
-// presses says that a token of q's decoding rows might be late if another model stepped now, and those whose tokens
-// are due before.
-func (s *Scheduler) presses(q *queue, now time.Duration) bool {
+// presses says that a token of q's decoding rows might be late if another model stepped now, for so many times its
+// shortest step, and those whose tokens are due before.
+func (s *Scheduler) presses(q *queue, now time.Duration, times float64) bool {
 	if q.rowDue == never {
 		return false
 	}
@@ -184,7 +186,7 @@ func (s *Scheduler) presses(q *queue, now time.Duration) bool {
 			}
 		}
 	}
-	return margin*(q.rowDue-now).Seconds() < before+other
+	return margin*(q.rowDue-now).Seconds() < before+times*other
 }
 
 func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {

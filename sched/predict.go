@@ -151,24 +151,31 @@ func (p *predictor) Observe(w Work, seconds float64) {
 		p.errs[p.seen%len(p.errs)] = 1
 	}
 	p.ofKind[w.kind()]++
-	k := &p.kinds[w.kind()]
-	k.fade(1 - forget)
-	k.add(&x, seconds, weight)
+	p.learn(&p.kinds[w.kind()], &x, seconds, weight)
 	p.seen++
 	p.most = max(p.most, w.Tokens)
-	p.sum()
+	if p.seen < 32 || p.seen%64 == 0 { // else the total is kept up to date, but for rounding
+		p.sum()
+	}
 	p.solve()
 	for i := 0; p.seen < 32 && i < 20; i++ {
 		p.solve()
 	}
 }
 
-func (s *sums) fade(f float64) {
-	for i := range s.xx {
-		for j := range s.xx[i] {
-			s.xx[i][j] *= f
+// learn lets a kind forget a little and adds a step to it, and to the total.
+func (p *predictor) learn(k *sums, x *[features]float64, y, weight float64) {
+	for i := range x {
+		wx := weight * x[i]
+		row, sum := &k.xx[i], &p.total.xx[i]
+		for j := range x {
+			d := wx*x[j] - forget*row[j]
+			row[j] += d
+			sum[j] += d
 		}
-		s.xy[i] *= f
+		d := wx*y - forget*k.xy[i]
+		k.xy[i] += d
+		p.total.xy[i] += d
 	}
 }
 

@@ -121,7 +121,8 @@ type queue struct {
 
 	survey
 	dirty        bool // survey has to be made again
-	waitingPlain int  // of the sequences in lanes, those without a deadline
+	waitingPlain int  // of the sequences in lanes, those that never had a deadline
+	waitingLate  int  // and those that cannot meet it
 
 	hungry   bool // has best-effort work, as of the last plan
 	ahead    bool // of the hungry ones by Limits.Lag
@@ -263,7 +264,7 @@ func (s *Scheduler) Reset(err error) {
 		all := append(slices.Clone(q.running), q.waiting...)
 		q.running, q.waiting, q.blocked = q.running[:0], q.waiting[:0], nil
 		q.accounts, q.lanes, q.dirty = nil, [2]heap[*lane]{}, true
-		q.targets, q.streams, q.owed, q.waitingPlain = q.targets[:0], 0, 0, 0
+		q.targets, q.streams, q.owed, q.waitingPlain, q.waitingLate = q.targets[:0], 0, 0, 0, 0
 		for _, seq := range all {
 			if seq.state == ended { // its final event is made, but it was not unlisted
 				continue
