@@ -38,6 +38,7 @@ const (
 type ask struct {
 	n         int
 	prompt    int
+	cached    int // of the prompt, in the prefix cache
 	maxTokens int
 	sla       SLA
 	key       string
@@ -54,7 +55,7 @@ func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla 
 	if s.draining {
 		return ErrDraining
 	}
-	return s.capacity(q, ask{n, promptTokens, q.MaxTokens, q.slaOf(sla), key}, now)
+	return s.capacity(q, ask{n: n, prompt: promptTokens, maxTokens: q.MaxTokens, sla: q.slaOf(sla), key: key}, now)
 }
 
 // capacity says whether a request can be accepted.
@@ -72,7 +73,7 @@ func (s *Scheduler) capacity(q *queue, a ask, now time.Time) error {
 	wait := o.late
 	if o.crowded {
 		first, _ := q.ends()
-		wait = max(wait, first)
+		wait = max(wait, min(first, o.fades))
 	}
 	return &OverCapacity{
 		Model: q.Name, Waiting: len(q.waiting), RetryAfter: q.cost.spread(now, wait, o.each),
@@ -144,7 +145,8 @@ type outlook struct {
 	seconds float64 // to its first token
 	late    float64 // seconds after which it would be in time
 	each    float64 // seconds after which the next one would be as well
-	crowded bool    // a stream has to end first
+	crowded bool    // streams and prompts fill the device
+	fades   float64 // seconds after which the prompts of late do no more, if no other come
 }
 
 // foresee predicts what would become of a request with an SLA.
@@ -156,7 +158,7 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	taken := s.taken(q, SLA{}, 0)
 	with := s.taken(q, a.sla, a.n)
 	free := max(margin-taken, 0.05) * min(1, s.pace.factor())
-	work := q.newWork(a.prompt)
+	work := q.newWork(a.prompt, a.cached)
 	step := max(q.seconds, q.cost.step)
 
 	due, ttft := never, a.sla.TTFT.Seconds()
@@ -196,9 +198,9 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	if with > taken {
 		all := with + s.promptShare(now)
 		if kept := s.kept(q, now); q.use(a.sla, a.n, now) <= q.entitled {
-			out.crowded = all > ownShare
+			out.crowded, out.fades = all > ownShare, s.fades(ownShare-with, now)
 		} else {
-			out.crowded = all+kept > fullShare
+			out.crowded, out.fades = all+kept > fullShare, s.fades(fullShare-with-kept, now)
 		}
 	}
 	out.ok = out.late == 0 && !out.crowded
@@ -340,9 +342,9 @@ func (s *Scheduler) memoryWait(q *queue, a ask) float64 {
 	return min(need-have, live) / rate
 }
 
-// newWork is the seconds of a prompt of so many tokens, of which as many are found in the prefix cache as usual.
-func (q *queue) newWork(tokens int) float64 {
-	return q.promptSeconds(q.decode, tokens-int(q.cost.hit*float64(tokens)), 0)
+// newWork is the seconds of a prompt of so many tokens, of which some are cached.
+func (q *queue) newWork(tokens, cached int) float64 {
+	return q.promptSeconds(q.decode, tokens-cached, cached)
 }
 
 // usual is how many tokens a sequence samples, of at most so many.

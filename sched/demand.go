@@ -81,6 +81,14 @@ func (s *Scheduler) promptShare(now time.Duration) float64 {
 	return sum
 }
 
+// fades is after how many seconds promptShare is down to share, if nothing comes.
+func (s *Scheduler) fades(share float64, now time.Duration) float64 {
+	if share <= 0 {
+		return math.Inf(1)
+	}
+	return max(0, demandSeconds*math.Log(s.promptShare(now)/share))
+}
+
 // kept is the share of the device that models other than q are entitled to and do not have. It sets what each is
 // entitled to.
 func (s *Scheduler) kept(q *queue, now time.Duration) float64 {

@@ -11,7 +11,6 @@ type estimate struct {
 	interval float64   // seconds from one step of the queue to the next, other models' included
 	output   float64   // tokens that a sequence samples
 	chunk    float64   // prompt tokens that a step with prompts may have
-	hit      float64   // part of a prompt that the prefix cache has
 	last     time.Time // end of its last step; zero when the queue was empty since
 	retry    time.Time // when the last one that was refused was told to come back
 }
