@@ -197,7 +197,7 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	if with > taken {
 		all := with + s.promptShare(now)
-		if kept := s.kept(q, now); q.use(a.sla, a.n, now) <= q.entitled {
+		if kept := s.kept(q, now); q.use(SLA{}, 0, now) < q.entitled {
 			out.crowded, out.fades = all > ownShare, s.fades(ownShare-with, now)
 		} else {
 			out.crowded, out.fades = all+kept > fullShare, s.fades(fullShare-with-kept, now)

@@ -21,6 +21,7 @@ type demand struct {
 	offered, work, accepted float64 // sequences with a TPOT, seconds of prompt work, and of those that were accepted
 	begun, last             time.Duration
 	started                 bool
+	tpot                    time.Duration // the last one asked for
 }
 
 // fade brings the sums to now.
@@ -46,6 +47,7 @@ func (q *queue) offer(a ask, work float64, accepted bool, now time.Duration) {
 	q.demand.fade(now)
 	if a.sla.TPOT > 0 {
 		q.demand.offered += float64(a.n)
+		q.demand.tpot = a.sla.TPOT
 	}
 	q.demand.work += work
 	if accepted {
@@ -59,16 +61,19 @@ func (q *queue) use(sla SLA, n int, now time.Duration) float64 {
 	return q.streamShare(sla, n) + q.demand.per(q.demand.accepted, now)
 }
 
-// asked is the share that q would take if all that comes were accepted.
-func (q *queue) asked(now time.Duration) float64 {
+// asked is the share that q would take if all that comes were accepted, and least what it takes to serve anybody with
+// some profit: half as much again as a single stream, since weights are read for one as for many.
+func (q *queue) asked(now time.Duration) (asked, least float64) {
 	d := &q.demand
-	share := d.per(d.work, now)
-	if d.offered > 0 && len(q.targets) > 0 {
-		tpot := q.targets[0].tpot.Seconds()
+	asked = d.per(d.work, now)
+	if d.offered > 0 && d.tpot > 0 {
+		tpot := d.tpot.Seconds()
 		rows := d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
-		share += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
+		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
+		least = 1.5 * q.rowsSeconds(1) / tpot
 	}
-	return max(share, q.use(SLA{}, 0, now))
+	asked = max(asked, q.use(SLA{}, 0, now))
+	return asked, min(asked, least)
 }
 
 // promptShare is the share of the device that the prompts accepted of late take.
@@ -94,19 +99,25 @@ func (s *Scheduler) fades(share float64, now time.Duration) float64 {
 func (s *Scheduler) kept(q *queue, now time.Duration) float64 {
 	left, weights := fullShare, 0.0
 	for _, o := range s.queues {
-		o.entitled = o.asked(now)
+		o.entitled, o.floor = o.asked(now)
 		weights += o.Weight
 	}
-	// Who asks for less than the level has it all; the level of the others rises by what is left.
-	for level, again := 0.0, true; again && weights > 0; {
+	// Who asks for less than the level has it all, and who cannot do with it has its least; the level of the others
+	// moves by what is left.
+	for again := true; again && weights > 0; {
 		again = false
-		level = left / weights
+		level := max(0, left) / weights
 		for _, o := range s.queues {
-			if o.level = level * o.Weight; !o.filled && o.entitled <= o.level {
-				o.filled, again = true, true
-				left -= o.entitled
-				weights -= o.Weight
+			o.level = level * o.Weight
+			if o.filled || o.entitled > o.level && o.floor <= o.level {
+				continue
 			}
+			if o.entitled > o.level {
+				o.entitled = o.floor
+			}
+			o.filled, again = true, true
+			left -= o.entitled
+			weights -= o.Weight
 		}
 	}
 	sum := 0.0
