@@ -51,12 +51,13 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		a.cached = q.Cache.Peek(table, first.Prompt)
 	}
 	err := s.capacity(q, a, now)
-	if predicted {
-		q.offer(a, q.newWork(a.prompt, a.cached), err == nil, s.at(now))
-	}
 	if err != nil {
+		s.turnAway(q, a, now)
 		q.stats.Refused += uint64(len(seqs))
 		return err
+	}
+	if predicted {
+		q.offer(a, q.newWork(a.prompt, a.cached), true, s.at(now))
 	}
 	if len(q.waiting)+len(q.running) == 0 { // idle time earns no credit
 		q.served = max(q.served, s.served)

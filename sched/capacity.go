@@ -22,9 +22,9 @@ import (
 const (
 	// fullShare is how much of the device's time may be promised, to streams and to the prompts before them, and ownShare
 	// how much to a model that has less than it is entitled to: others may have more than they are, from before it
-	// was asked for anything. With 1 and 1.08, twice the load that a card can serve made a sixth of what was accepted late
+	// was asked for anything. With 0.95 and 1, twice the load that a card can serve made a tenth of what was accepted late
 	// (scripts/fleet).
-	fullShare, ownShare = 0.95, 1
+	fullShare, ownShare = 0.9, 0.95
 	// keyShare is what part of its target the key that has most of what waits may fill, so that another key's
 	// request finds time as well.
 	keyShare = 7. / 8
@@ -45,7 +45,7 @@ type ask struct {
 }
 
 // Check says what Submit would of n sequences with a prompt of so many tokens (0 when nobody has counted
-// them: what is ahead of it decides then), without taking them. The zero SLA stands for the model's; key is
+// them: what is ahead of it decides then), without taking them. Who is refused is expected not to submit them. The zero SLA stands for the model's; key is
 // Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
 func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla SLA, key string) error {
 	q := s.queue(model)
@@ -55,7 +55,25 @@ func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla 
 	if s.draining {
 		return ErrDraining
 	}
-	return s.capacity(q, ask{n: n, prompt: promptTokens, maxTokens: q.MaxTokens, sla: q.slaOf(sla), key: key}, now)
+	a := ask{n: n, prompt: promptTokens, maxTokens: q.MaxTokens, sla: q.slaOf(sla), key: key}
+	err := s.capacity(q, a, now)
+	if err != nil { // it will not come to Submit
+		s.turnAway(q, a, now)
+	}
+	return err
+}
+
+// turnAway notes what a refused request would have asked for: it counts for what its model is entitled to, and brings a
+// parked one, for who comes again.
+func (s *Scheduler) turnAway(q *queue, a ask, now time.Time) {
+	if a.sla != (SLA{}) && q.model.ready() {
+		work := q.demand.mean
+		if a.prompt > 0 {
+			work = q.newWork(a.prompt, a.cached)
+		}
+		q.offer(a, work, false, s.at(now))
+	}
+	q.weights.turned = q.weights.turned || q.weights.state == Parked || q.weights.state == Parking
 }
 
 // capacity says whether a request can be accepted.

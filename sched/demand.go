@@ -22,6 +22,7 @@ type demand struct {
 	begun, last             time.Duration
 	started                 bool
 	tpot                    time.Duration // the last one asked for
+	mean                    float64       // seconds of prompt work of a request
 }
 
 // fade brings the sums to now.
@@ -50,6 +51,7 @@ func (q *queue) offer(a ask, work float64, accepted bool, now time.Duration) {
 		q.demand.tpot = a.sla.TPOT
 	}
 	q.demand.work += work
+	average(&q.demand.mean, work)
 	if accepted {
 		q.demand.accepted += work
 	}
@@ -62,7 +64,7 @@ func (q *queue) use(sla SLA, n int, now time.Duration) float64 {
 }
 
 // asked is the share that q would take if all that comes were accepted, and least what it takes to serve anybody with
-// some profit: half as much again as a single stream, since weights are read for one as for many.
+// some profit: a fifth more than a single stream, since weights are read for one as for many.
 func (q *queue) asked(now time.Duration) (asked, least float64) {
 	d := &q.demand
 	asked = d.per(d.work, now)
@@ -70,7 +72,7 @@ func (q *queue) asked(now time.Duration) (asked, least float64) {
 		tpot := d.tpot.Seconds()
 		rows := d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
 		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
-		least = 1.5 * q.rowsSeconds(1) / tpot
+		least = 1.2 * q.rowsSeconds(1) / tpot
 	}
 	asked = max(asked, q.use(SLA{}, 0, now))
 	return asked, min(asked, least)

@@ -135,6 +135,17 @@ func (f *fleet) together(card string) {
 func (f *fleet) inTurn(card string) {
 	s := setting(card)
 	m := virtual.Mix{Demands: demands, Prompt: 300, Shared: 200, Output: 200, InTurn: true}
+	v, err := engine.NewVirtual(engine.Options{Device: "sim:" + card, Models: s.Models, KVCacheDType: "fp8-e4m3"}, nil)
+	if err != nil {
+		f.err = err
+		return
+	}
+	fmt.Println(v.Plan())
+	m.Demands = nil
+	for _, d := range demands {
+		d.SLA = sla(10000, 100)
+		m.Demands = append(m.Demands, d)
+	}
 	full := f.capacity(s, m)
 	fmt.Printf("\n## Models asked for in turn: %s (simulated), parked in the host's memory by turns\n\nCapacity: %.2f requests/s.\n\n", card, full)
 	ways := []way{{"ours", virtual.Ours}, {"first come, first served", virtual.FirstCome}, {"one model at a time, in order", virtual.Swap}, {"one model at a time, by model", virtual.SwapGrouped}}
