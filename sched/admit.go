@@ -16,6 +16,8 @@ const (
 	maxLong = 2
 	// minPrompt is the shortest prompt for which it pays to wait for another one with the same tokens.
 	minPrompt = 17
+	// reserved is the most tokens that room is made for when a sequence is admitted: 26 KiB with their blocks and hashes.
+	reserved = 4096
 )
 
 // Submit takes the sequences of one request, all or none. The error is ErrUnknownModel,
@@ -194,6 +196,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		q.waiting = remove(q.waiting, seq)
 		q.running = insert(q.running, seq)
 		seq.state = running
+		seq.reserve()
 		s.unblock(seq)
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
@@ -208,6 +211,13 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 	for _, seq := range s.tried {
 		q.enqueue(seq)
 	}
+}
+
+// reserve makes room for what seq samples, so that its steps allocate nothing: all of it, unless it asks for a lot.
+func (q *Sequence) reserve() {
+	n := min(q.MaxTokens-len(q.Sampled()), reserved)
+	q.tokens = slices.Grow(q.tokens, n)
+	q.queue.Cache.Reserve(q.blocks, len(q.tokens)+n)
 }
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.

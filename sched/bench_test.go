@@ -4,6 +4,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +22,8 @@ func cpuSeconds() float64 {
 }
 
 // BenchmarkStep is Plan, Commit and Events of steps whose rows all decode, per step: of every three sequences one
-// has a TPOT target, one a loose one, one none, and so have those that wait, of 50 keys. bare is the loop over a model's
+// has a TPOT target, one a loose one, one none, and so have those that wait, of 50 keys. Their lengths differ, as they
+// do in service: of equal ones all would fill a block in the same step, and their last tokens share a set of the cache. bare is the loop over a model's
 // rows that any scheduler needs: a block for each that has none, a token appended, an event.
 func BenchmarkStep(b *testing.B) {
 	b.Run("bare/rows=256", func(b *testing.B) { benchmarkBare(b, 256) })
@@ -34,6 +36,15 @@ func BenchmarkStep(b *testing.B) {
 }
 
 const benchContext = 4096
+
+// benchPrompt is one of 1 to 64 tokens.
+func benchPrompt(i int) []int32 {
+	p := make([]int32, 1+i*7%64)
+	for j := range p {
+		p[j] = int32(i)
+	}
+	return p
+}
 
 func benchPool(b *testing.B, models, rows int) (*kvcache.Pool, []*kvcache.Cache) {
 	pool := kvcache.NewPool(models*(benchContext+64)/16*rows/32 + 2)
@@ -61,7 +72,7 @@ func benchmarkBare(b *testing.B, rows int) {
 			if seqs[i] != nil {
 				caches[0].Release(seqs[i].blocks)
 			}
-			seqs[i] = &sequence{blocks: caches[0].NewTable(kvcache.Identity{}), tokens: make([]int32, 3, benchContext)}
+			seqs[i] = &sequence{blocks: caches[0].NewTable(kvcache.Identity{}), tokens: slices.Grow(benchPrompt(i), benchContext)}
 		}
 	}
 	reset()
@@ -93,7 +104,7 @@ func benchmarkStep(b *testing.B, models, rows, waiting int) {
 	slas := []SLA{{}, {TTFT: time.Hour, TPOT: 100 * time.Millisecond}, {TTFT: 24 * time.Hour, TPOT: time.Second}}
 	fill := func(q string, n int) {
 		for i := range n {
-			seq := &Sequence{Model: q, Prompt: []int32{int32(i), 2, 3}, MaxTokens: benchContext - 3, SLA: slas[i%3], Key: fmt.Sprint(i % 50)}
+			seq := &Sequence{Model: q, Prompt: benchPrompt(i), MaxTokens: benchContext - 64, SLA: slas[i%3], Key: fmt.Sprint(i % 50)}
 			if err := s.Submit(now, seq); err != nil {
 				b.Fatal(err)
 			}

@@ -237,7 +237,9 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
+	s.touched = 0
 	for _, seq := range q.running {
+		s.touched += seq.touch()
 		if seq.todo() > 0 && seq.shifts() {
 			s.shift(seq)
 		}
@@ -344,7 +346,9 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafting = true
 		} else {
 			seq.pending++
-			seq.draft = seq.draft[:0]
+			if len(seq.draft) > 0 {
+				seq.draft = seq.draft[:0]
+			}
 		}
 	}
 	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
