@@ -262,7 +262,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		q.stats.PrefixHit += uint64(hit)
 	}
 	if !seq.prefilled && len(seq.Sampled()) == 0 {
-		seq.cached = hit
+		seq.cached = int32(hit)
 	}
 	return true
 }
@@ -297,6 +297,9 @@ func (s *Scheduler) newTable(seq *Sequence) {
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had
 // been preempted, but stays where it is.
 func (s *Scheduler) shift(seq *Sequence) {
+	if due := seq.nextDue(); due != never && seq.decoding() { // look did not see that it is a prompt
+		seq.latest = due - seconds(seq.queue.least)
+	}
 	seq.queue.Cache.Release(seq.blocks)
 	s.newTable(seq)
 	s.lookUp(seq, 1)

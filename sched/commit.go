@@ -117,21 +117,25 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 	if r.N-r.Drafts > 1 {
 		st.PromptTokens += uint64(r.N - r.Drafts)
 	}
-	seq.wanted = max(seq.wanted, r.LogitsTo)
+	if r.LogitsTo > 0 {
+		seq.wanted = max(seq.wanted, r.LogitsTo)
+	}
 	if r.Drafts == 0 {
 		seq.pending--
 	} else {
-		seq.drafting, seq.draft = false, seq.draft[:0]
+		seq.drafting, seq.drafts = false, 0
 	}
 	if len(tokens) == 0 {
 		s.computed(seq, known-1)
 		s.truncate(seq, known-1)
+		if n := int32(len(seq.tokens)); seq.barrenAt != n {
+			seq.barren, seq.barrenAt = 0, n
+		}
 		if seq.barren++; seq.barren >= maxBarren {
 			s.finish(seq, Event{Row: row, Reason: Failed, Err: fmt.Errorf("sched: %d steps yielded no token", seq.barren)})
 		}
 		return
 	}
-	seq.barren = 0
 	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
 	if ev.Index == 0 {
 		seq.first = now

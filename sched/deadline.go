@@ -96,13 +96,13 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		}
 		if seq.decoding() {
 			v.rowDue = min(v.rowDue, due)
-			seq.latest = due - least
+			v.latest = min(v.latest, due-least)
 		} else {
 			left := len(seq.tokens) - seq.planned
 			seq.latest = due - seconds(v.least+(v.perTok*float64(left)+q.contextSeconds(seq.planned, left)))
 			v.promptLatest = min(v.promptLatest, seq.latest)
+			v.latest = min(v.latest, seq.latest)
 		}
-		v.latest = min(v.latest, seq.latest)
 	}
 	q.survey = v
 	for len(q.running) < q.MaxSeqs {

@@ -29,7 +29,7 @@ type Row struct {
 	// Runs cut the row where its recurrent state changes blocks; nil for a model without any.
 	Runs []kvcache.Run
 
-	epoch uint32
+	epoch uint16
 }
 
 // Token returns the id at absolute position pos of the row. known is false when it is still being
@@ -280,8 +280,8 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
-		drafts = max(0, min(len(seq.draft), most, seq.left()-1))
-		if r := seq.queue.Regimes; seq.regime < len(r) { // the row belongs to one regime
+		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
+		if r := seq.queue.Regimes; drafts > 0 && seq.regime < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
 		}
 	}
@@ -346,9 +346,7 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafting = true
 		} else {
 			seq.pending++
-			if len(seq.draft) > 0 {
-				seq.draft = seq.draft[:0]
-			}
+			seq.drafts = 0
 		}
 	}
 	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 // Sequence is one generation: prompt tokens and then sampled tokens. The submitter fills the
 // exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
 //
-// What each step asks of a decoding sequence stands together, in four lines of 64 bytes, and the whole fits 512 bytes, which the
+// What each step asks of a decoding sequence stands together, in three lines of 64 bytes, and the whole fits 512 bytes, which the
 // allocator aligns: with many models every line read in a step is one that has left the processor's caches.
 type Sequence struct {
 	Model    string
@@ -53,28 +54,32 @@ type Sequence struct {
 	first, last time.Duration
 	sla         SLA
 
-	epoch           uint32 // rows of another epoch are void
-	state           state
-	late            bool
-	streaming       bool // counted in Scheduler.streaming
-	prefilled       bool // the prompt was computed once
-	draft           []int32
-	latest, due     time.Duration
-	came            time.Duration
-	wanted          int   // prompt logits before this position were delivered
-	barren          int32 // rows in a row that yielded nothing
-	drafting, plain bool  // plain: counted in Scheduler.plain
-	promised        bool
-	lane            uint8  // in the order of waiting
-	place           int    // and where in it; -1 when it is not in it
-	age             uint64 // order of arrival
-	arrival         time.Time
-	work            float64 // seconds that its prompt was predicted to take when it was accepted
-	account         *account
-	marks           []int   // Marks and the end of the prompt
-	family          *family // of the request's sequences with the same prompt; nil when it is alone
-	regime          int     // of blocks
-	cached, chunk   int     // chunk is scratch of planPrompts
+	epoch     uint16 // rows of another epoch are void
+	drafts    uint16 // how many of draft are proposed
+	state     state
+	late      bool
+	streaming bool // counted in Scheduler.streaming
+	prefilled bool // the prompt was computed once
+
+	draft             []int32
+	latest, due, came time.Duration
+	wanted            int   // prompt logits before this position were delivered
+	barrenAt          int32 // rows that yielded nothing, since there were so many tokens, are barren
+	barren            uint8
+	drafting          bool
+	promised, plain   bool // plain: counted in Scheduler.plain
+
+	cached  int32
+	lane    uint8  // in the order of waiting
+	place   int    // and where in it; -1 when it is not in it
+	age     uint64 // order of arrival
+	arrival time.Time
+	work    float64 // seconds that its prompt was predicted to take when it was accepted
+	account *account
+	marks   []int   // Marks and the end of the prompt
+	family  *family // of the request's sequences with the same prompt; nil when it is alone
+	regime  int     // of blocks
+	chunk   int     // scratch of planPrompts
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
@@ -83,7 +88,7 @@ type Sequence struct {
 // touch reads the lines that a step works on. Done for many sequences at first, the processor waits for their memory
 // at once instead of for one after the other. The sum is only so that it is not left out.
 func (q *Sequence) touch() int {
-	return q.MaxTokens + q.planned + q.pending + len(q.draft) + q.blocks.Tokens()
+	return q.MaxTokens + q.planned + q.pending + q.blocks.Tokens()
 }
 
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
@@ -119,7 +124,7 @@ func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 func (q *Sequence) Regime() int { return q.regime }
 
 // CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
-func (q *Sequence) CachedTokens() int { return q.cached }
+func (q *Sequence) CachedTokens() int { return int(q.cached) }
 
 // Arrival is when it was submitted.
 func (q *Sequence) Arrival() time.Time { return q.arrival }
@@ -134,7 +139,8 @@ func (q *Sequence) Done() bool { return q.state == ended }
 // none; what it does not check is dropped. No effect while a sample is in flight.
 func (q *Sequence) SetDraft(tokens []int32) {
 	if q.state == running && q.pending == 0 && !q.drafting {
-		q.draft = append(q.draft[:0], tokens...)
+		q.draft = append(q.draft[:0], tokens[:min(len(tokens), math.MaxUint16)]...)
+		q.drafts = uint16(len(q.draft))
 	}
 }
 
@@ -159,7 +165,7 @@ func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pendin
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
 	q.computed, q.planned, q.pending = n, n, 0
-	q.drafting, q.draft = false, q.draft[:0]
+	q.drafting, q.drafts = false, 0
 	q.epoch++
 }
 
