@@ -12,6 +12,8 @@
 // # Endpoints
 //
 //	GET  /v1/models, /v1/models/{id}    ids may hold slashes, escaped or not
+//	POST /v1/models/load                {"model"}: answers when the weights are on the device
+//	POST /v1/models/unload              {"model", "force"}: and when they have left it
 //	POST /v1/chat/completions
 //	POST /v1/completions
 //	POST /tokenize, /detokenize
@@ -28,9 +30,9 @@
 // given twice is refused, unknown fields are ignored. Text must be valid UTF-8 and escapes must
 // not be lone surrogates: the error says where. What is known but would change the answer if it
 // were left out is refused by name (tools, response_format, images, suffix, best_of above 1,
-// adapters and more: see refusals). Known and harmless, so ignored: user, metadata, store,
+// adapters and more: see refusals). Known and harmless, so ignored: metadata, store,
 // service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention, parallel_tool_calls,
-// priority, request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
+// request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
 // stream_options.include_obfuscation.
 //
 //	stop                   a string or up to 32 of them, none empty; [] and null are none
@@ -43,6 +45,12 @@
 //	                       fields of the request itself are refused
 //	include_reasoning      false leaves reasoning out of the answer
 //	messages               orders that a template refuses: package models/chat has the rule
+//	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
+//	                       stand in for the fields; 429 when the first token is predicted to come later
+//	priority               -1000 to 1000; of a model's waiting requests the lower number is first, as in vLLM
+//	keep_alive             seconds or a string such as "5m": the model's idle time until it is parked, 0 at
+//	                       once, negative never; holds until the model's next request
+//	user                   whose request it is, for fairness between callers; with API keys the key says that
 //	cache_salt             parts prefix caches; with API keys, only within one key
 //	stream_options         only with stream; continuous_usage_stats only with include_usage
 //

@@ -96,8 +96,9 @@ func (e *Engine) cancel(q *request) {
 	}
 	_ = e.under(func() { // a broken scheduler is about to end all sequences
 		for _, s := range q.seqs {
-			if _, open := e.live[s]; open {
+			if _, open := e.live[s]; open && !s.sched.Done() {
 				e.sched.Cancel(s.sched)
+				q.model.count.finished[FinishCancelled].Add(1)
 			}
 		}
 	})

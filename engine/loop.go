@@ -251,13 +251,16 @@ type delivery struct {
 	ev  Event
 }
 
-// finish is the one place that ends a sequence: by its own last token, or else for that reason.
+// finish is the one place that ends a sequence: by its own last token, or else for that reason. Cancelled ones were counted when
+// they left the scheduler, so that the counters say so as soon as the gauges do.
 func (e *Engine) finish(s *sequence, reason FinishReason, err error) {
 	ev := s.next
 	if ev.Finish == FinishNone {
 		ev = s.end(reason, err)
 	}
-	s.request.model.count.finished[ev.Finish].Add(1)
+	if reason != FinishCancelled {
+		s.request.model.count.finished[ev.Finish].Add(1)
+	}
 	e.out = append(e.out, delivery{s, ev})
 }
 

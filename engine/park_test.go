@@ -290,3 +290,106 @@ func TestWhileWeightsMove(t *testing.T) {
 		idle(t, e)
 	})
 }
+
+// One runs and two wait, also when their model is parked: of ten at once seven are refused while its weights
+// are still on their way, and every caller has an answer.
+func TestQueueLimitOfAParkedModel(t *testing.T) {
+	proceed := make(chan struct{})
+	e := openFake(t, func(o *Options) {
+		oneAtATime(o)
+		o.MaxNumSeqs, o.MaxWaiting = 1, 2
+		load := o.loadWeights
+		o.loadWeights = func(d kernels.Device, m *model) (models.Model, error) {
+			<-proceed
+			return load(d, m)
+		}
+	}, nil)
+	var accepted, refused atomic.Int64
+	var all, decided sync.WaitGroup
+	for range 10 {
+		decided.Add(1)
+		all.Go(func() {
+			events, err := e.Generate(t.Context(), Request{Model: "b", Prompt: []int32{1, 2}, MaxTokens: 2, IgnoreEOS: true})
+			decided.Done()
+			var over *OverCapacityError
+			switch {
+			case err == nil:
+				accepted.Add(1)
+				for ev := range events {
+					if ev.Finish == FinishError {
+						t.Errorf("%v", ev.Err)
+					}
+				}
+			case errors.As(err, &over) && over.RetryAfter >= time.Second:
+				refused.Add(1)
+			default:
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	decided.Wait() // nobody's answer waits for the weights
+	if err := e.Admit(Request{Model: "b"}); !errors.Is(err, ErrOverCapacity) {
+		t.Errorf("before tokenising: %v", err)
+	}
+	if err := e.Admit(Request{Model: "a"}); err != nil {
+		t.Errorf("another model's queue is its own: %v", err)
+	}
+	close(proceed)
+	all.Wait()
+	if accepted.Load() != 3 || refused.Load() != 7 || e.Stats().Models[1].RefusedFull != 8 {
+		t.Errorf("%d accepted, %d refused, %d counted, want 3, 7 and one probe more", accepted.Load(), refused.Load(), e.Stats().Models[1].RefusedFull)
+	}
+	idle(t, e)
+}
+
+// A request whose first token is predicted to come too late is refused at once, with the prediction, while the
+// step that it would wait for still runs; one that asks for nothing waits.
+func TestRefusedForItsSLA(t *testing.T) {
+	hold := make(chan struct{}, 1)
+	e := openFake(t, nil, func() error { <-hold; time.Sleep(5 * time.Millisecond); return nil })
+	req := Request{Model: "a", Prompt: make([]int32, 200), MaxTokens: 20, IgnoreEOS: true}
+	answered := make(chan answer, 2)
+	go func() { answered <- gather(t, e, req)[0] }() // what is seen of steps' times
+	for range 30 {
+		select {
+		case hold <- struct{}{}:
+		case a := <-answered:
+			answered <- a
+		}
+	}
+	<-answered
+	for len(hold) > 0 {
+		<-hold
+	}
+	go func() { answered <- gather(t, e, req)[0] }()
+	for e.Stats().Models[0].Running == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	late := req
+	late.SLA.TTFT = time.Millisecond
+	_, err := e.Generate(t.Context(), late)
+	var over *OverCapacityError
+	if !errors.As(err, &over) || over.Target != time.Millisecond || over.Predicted <= over.Target || over.RetryAfter < time.Second || over.Model != "a" {
+		t.Errorf("%v, %+v", err, over)
+	}
+	if st := e.Stats().Models[0]; st.RefusedSLA != 1 || st.RefusedFull != 0 {
+		t.Errorf("%d refused for their SLA, %d for the queue", st.RefusedSLA, st.RefusedFull)
+	}
+	late.SLA.TTFT = time.Hour
+	go func() { answered <- gather(t, e, late)[0] }()
+	for range 2 {
+		for done := false; !done; {
+			select {
+			case hold <- struct{}{}:
+			case a := <-answered:
+				if done = true; a.final.Finish != FinishLength {
+					t.Errorf("%v, %v", a.final.Finish, a.final.Err)
+				}
+			}
+		}
+	}
+	late.SLA.TTFT = -1
+	if _, err := e.Generate(t.Context(), late); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a negative target: %v", err)
+	}
+}

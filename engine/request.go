@@ -187,8 +187,8 @@ type OverCapacityError struct {
 func (e *OverCapacityError) Error() string {
 	retry := fmt.Sprintf("retry after %.0f s", math.Ceil(e.RetryAfter.Seconds()))
 	if e.Target > 0 {
-		return fmt.Sprintf("%v: model %s would give its first token after %.2f s, wanted within %.2f s; %s", ErrOverCapacity, e.Model,
-			e.Predicted.Seconds(), e.Target.Seconds(), retry)
+		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v; %s", ErrOverCapacity, e.Model,
+			e.Predicted.Round(time.Millisecond), e.Target.Round(time.Microsecond), retry)
 	}
 	return fmt.Sprintf("%v: model %s has %d requests waiting, as many as may; %s", ErrOverCapacity, e.Model, e.Waiting, retry)
 }

@@ -49,17 +49,18 @@ func (c *Cache) find(t *BlockTable, g, i int, tokens []int32) (BlockID, bool) {
 	return id, id != 0
 }
 
-// Match fills an empty table with blocks that hold the leading tokens and returns how many these
-// are: the most that every group can continue from, but never the last token, since something
-// must be computed to sample from.
-func (c *Cache) Match(t *BlockTable, tokens []int32) int {
-	if t.tokens != 0 || len(t.groups[0].blocks) != 0 || t.state.own != nil {
-		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
-	}
-	c.pool.fence = c.pool.clock
+// Peek is how many of the leading tokens Match would find for a table now. It takes nothing; a table that is matched
+// with the same tokens later has their hashes by then.
+func (c *Cache) Peek(t *BlockTable, tokens []int32) int {
+	n, _ := c.look(t, tokens)
+	return n
+}
+
+// look is how many leading tokens are cached and, of a model with state, the snapshot after them.
+func (c *Cache) look(t *BlockTable, tokens []int32) (int, *state) {
 	n := (len(tokens) - 1) / c.step * c.step
 	if c.cfg.NoPrefixCache || n <= 0 || c.index.n+len(c.snapshots) == 0 {
-		return 0
+		return 0, nil
 	}
 	for g, cfg := range c.cfg.Groups { // an unbroken run from the start
 		if cfg.Kind != Full {
@@ -89,6 +90,21 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 			}
 		}
 	}
+	if n == 0 {
+		return 0, nil
+	}
+	return n, snapshot
+}
+
+// Match fills an empty table with blocks that hold the leading tokens and returns how many these
+// are: the most that every group can continue from, but never the last token, since something
+// must be computed to sample from.
+func (c *Cache) Match(t *BlockTable, tokens []int32) int {
+	if t.tokens != 0 || len(t.groups[0].blocks) != 0 || t.state.own != nil {
+		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
+	}
+	c.pool.fence = c.pool.clock
+	n, snapshot := c.look(t, tokens)
 	if n == 0 {
 		return 0
 	}

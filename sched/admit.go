@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 const (
@@ -44,7 +46,17 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		return ErrDraining
 	}
 	first := seqs[0]
-	if err := s.capacity(q, ask{len(seqs), len(first.Prompt), first.MaxTokens, q.slaOf(first.SLA), first.Key}, now); err != nil {
+	a := ask{n: len(seqs), prompt: len(first.Prompt), maxTokens: first.MaxTokens, sla: q.slaOf(first.SLA), key: first.Key}
+	table, regime := q.table(first.Identity, len(first.Prompt))
+	predicted := a.sla != (SLA{}) && q.model.ready()
+	if predicted && first.shares() {
+		a.cached = q.Cache.Peek(table, first.Prompt)
+	}
+	err := s.capacity(q, a, now)
+	if predicted {
+		q.offer(a, q.newWork(a.prompt, a.cached), err == nil, s.at(now))
+	}
+	if err != nil {
 		q.stats.Refused += uint64(len(seqs))
 		return err
 	}
@@ -60,7 +72,9 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		seq.due = seq.nextDue()
 		seq.marks = append(slices.Clone(seq.Marks), len(seq.Prompt)-1)
 		slices.Sort(seq.marks)
-		s.newTable(seq)
+		if seq.blocks, seq.regime = table, regime; i > 0 {
+			s.newTable(seq)
+		}
 		join(seq, seqs[:i])
 		q.hold(seq)
 		q.target(seq)
@@ -70,7 +84,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		q.enqueue(seq)
 		work := 0.0
 		if seq.place >= 0 {
-			work = q.promptSeconds(q.decode, len(seq.tokens), 0)
+			work = q.newWork(len(seq.tokens), a.cached)
 		}
 		s.promise(seq, work)
 	}
@@ -286,12 +300,16 @@ func (s *Scheduler) lookUp(seq *Sequence, share int) bool {
 
 // newTable gives seq, which has no blocks, a table for the regime of its tokens.
 func (s *Scheduler) newTable(seq *Sequence) {
-	q, id := seq.queue, seq.Identity
-	seq.regime = q.regime(len(seq.tokens))
+	seq.blocks, seq.regime = seq.queue.table(seq.Identity, len(seq.tokens))
+}
+
+// table returns an empty table for a sequence of so many tokens, and their regime.
+func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int) {
+	regime := q.regime(tokens)
 	if len(q.Regimes) > 0 {
-		id.Regime = strconv.Itoa(seq.regime)
+		id.Regime = strconv.Itoa(regime)
 	}
-	seq.blocks = q.Cache.NewTable(id)
+	return q.Cache.NewTable(id), regime
 }
 
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had

@@ -130,6 +130,10 @@ type queue struct {
 	rowsOnly bool // it is, but gets a step of rows that decode
 	urgency  time.Duration
 
+	demand                 demand
+	entitled, floor, level float64 // scratch of kept
+	filled                 bool
+
 	served float64 // seconds of device time by weight, with the plans in flight as estimated
 	cost   estimate
 	model  *predictor

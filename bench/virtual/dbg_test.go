@@ -26,7 +26,7 @@ func TestDbg(t *testing.T) {
 			fmt.Println(line)
 		}
 	}
-	r, err := Ours(s, m.Load(0, 3.1, 30*time.Second), time.Minute)
+	r, err := Ours(s, m.Load(0, 12.4, 30*time.Second), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

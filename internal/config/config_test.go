@@ -56,9 +56,10 @@ func TestFile(t *testing.T) {
 		return path
 	}
 	got := Serve{Listen: "127.0.0.1:8080", Device: "auto"}
-	err := got.Read(write("models:\n  - name: a\n    path: /m/a\n    max_model_len: 4096\nkv_memory: 2GiB\nlisten: 127.0.0.1:9\ndrain_timeout: 5s\n"))
+	err := got.Read(write("models:\n  - name: a\n    path: /m/a\n    max_model_len: 4096\n    keep_alive: 300\n    sla_ttft: 1500ms\n    weight: 2.5\nkeep_alive: \"-1\"\nsla_tpot: 50ms\nweights_memory: 3GiB\nkv_memory: 2GiB\nlisten: 127.0.0.1:9\ndrain_timeout: 5s\n"))
 	want := Serve{Listen: "127.0.0.1:9", Device: "auto", KVMemory: 2 << 30, Drain: Duration(5 * time.Second),
-		Models: []Model{{Name: "a", Path: "/m/a", MaxModelLen: 4096}}}
+		WeightsMemory: 3 << 30, KeepAlive: "-1", SLATPOT: Duration(50 * time.Millisecond),
+		Models: []Model{{Name: "a", Path: "/m/a", MaxModelLen: 4096, KeepAlive: "300", SLATTFT: Duration(1500 * time.Millisecond), Weight: 2.5}}}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Fatalf("got %+v, %v; want %+v", got, err, want)
 	}

@@ -378,9 +378,12 @@ func TestQueueLimit(t *testing.T) {
 	s.rest(t)
 	flood(tales, many(100, 1000, 1000))
 	m := s.rest(t)
-	got := m.of(t, "openinfer_requests_refused_total", tales)
+	refusals := func(model string) float64 {
+		return m.state(t, "openinfer_requests_refused_total", `model_name="`+model+`",reason="queue_full"`)
+	}
+	got := refusals(tales)
 	if held != tales {
-		got += m.of(t, "openinfer_requests_refused_total", held)
+		got += refusals(held)
 	}
 	if got != float64(refused.Load()) || refused.Load() == first {
 		t.Errorf("%v refusals counted, %d seen", got, refused.Load())
