@@ -240,10 +240,12 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	s.touched = 0
 	for _, seq := range q.running {
 		s.touched += seq.touch()
-		if seq.todo() > 0 && seq.shifts() {
+		n := seq.todo()
+		if n > 0 && seq.shifts() {
 			s.shift(seq)
+			n = seq.todo()
 		}
-		if seq.todo() > 1 {
+		if n > 1 {
 			s.prompts = append(s.prompts, seq)
 		}
 	}
@@ -337,7 +339,12 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
 func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
-	r := Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
+	if len(p.Rows) == cap(p.Rows) {
+		p.Rows = slices.Grow(p.Rows, 1)
+	}
+	p.Rows = p.Rows[:len(p.Rows)+1]
+	r := &p.Rows[len(p.Rows)-1]
+	*r = Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
 	seq.planned += n
 	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
@@ -353,6 +360,5 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}
-	p.Rows = append(p.Rows, r)
 	p.Tokens += r.N
 }
