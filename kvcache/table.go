@@ -16,6 +16,7 @@ type BlockTable struct {
 	next   int // Seal up to fewer tokens fills no block, moves no window and passes no snapshot; 0: not known
 	listed int // 1 + where it is in Cache.tables; 0: it is not
 	groups []groupTable
+	one    [1]groupTable // groups of a model that has one, so that it is in the next line
 	state  stateTable
 }
 
@@ -23,13 +24,16 @@ type groupTable struct {
 	blocks []BlockID // by position; Padding where a window has moved on
 	first  int       // blocks before this one are Padding
 	sealed int       // blocks before this one were offered to the index
+	chain  []hash    // of the full blocks, as far as they were needed; outlives Release
 	root   hash
-	chain  []hash // of the full blocks, as far as they were needed; outlives Release
 }
 
 // NewTable returns an empty table.
 func (c *Cache) NewTable(id Identity) *BlockTable {
-	t := &BlockTable{groups: make([]groupTable, len(c.cfg.Groups))}
+	t := &BlockTable{}
+	if t.groups = t.one[:]; len(c.cfg.Groups) > 1 {
+		t.groups = make([]groupTable, len(c.cfg.Groups))
+	}
 	if !c.cfg.NoPrefixCache {
 		for g := range t.groups {
 			t.groups[g].root = c.root(id, g)

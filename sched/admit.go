@@ -18,6 +18,8 @@ const (
 	maxLong = 2
 	// minPrompt is the shortest prompt for which it pays to wait for another one with the same tokens.
 	minPrompt = 17
+	// reserved is the most tokens that room is made for when a sequence is admitted: 26 KiB with their blocks and hashes.
+	reserved = 4096
 )
 
 // Submit takes the sequences of one request, all or none. The error is ErrUnknownModel,
@@ -209,6 +211,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		q.waiting = remove(q.waiting, seq)
 		q.running = insert(q.running, seq)
 		seq.state = running
+		seq.reserve()
 		s.unblock(seq)
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
@@ -223,6 +226,13 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 	for _, seq := range s.tried {
 		q.enqueue(seq)
 	}
+}
+
+// reserve makes room for what seq samples, so that its steps allocate nothing: all of it, unless it asks for a lot.
+func (q *Sequence) reserve() {
+	n := min(q.MaxTokens-len(q.Sampled()), reserved)
+	q.tokens = slices.Grow(q.tokens, n)
+	q.queue.Cache.Reserve(q.blocks, len(q.tokens)+n)
 }
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
@@ -267,7 +277,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		q.stats.PrefixHit += uint64(hit)
 	}
 	if !seq.prefilled && len(seq.Sampled()) == 0 {
-		seq.cached = hit
+		seq.cached = int32(hit)
 	}
 	return true
 }
@@ -306,6 +316,9 @@ func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had
 // been preempted, but stays where it is.
 func (s *Scheduler) shift(seq *Sequence) {
+	if due := seq.nextDue(); due != never && seq.decoding() { // look did not see that it is a prompt
+		seq.latest = due - seconds(seq.queue.least)
+	}
 	seq.queue.Cache.Release(seq.blocks)
 	s.newTable(seq)
 	s.lookUp(seq, 1)

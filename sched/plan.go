@@ -29,7 +29,7 @@ type Row struct {
 	// Runs cut the row where its recurrent state changes blocks; nil for a model without any.
 	Runs []kvcache.Run
 
-	epoch uint32
+	epoch uint16
 }
 
 // Token returns the id at absolute position pos of the row. known is false when it is still being
@@ -237,11 +237,15 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
+	s.touched = 0
 	for _, seq := range q.running {
-		if seq.todo() > 0 && seq.shifts() {
+		s.touched += seq.touch()
+		n := seq.todo()
+		if n > 0 && seq.shifts() {
 			s.shift(seq)
+			n = seq.todo()
 		}
-		if seq.todo() > 1 {
+		if n > 1 {
 			s.prompts = append(s.prompts, seq)
 		}
 	}
@@ -278,8 +282,8 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
-		drafts = max(0, min(len(seq.draft), most, seq.left()-1))
-		if r := seq.queue.Regimes; seq.regime < len(r) { // the row belongs to one regime
+		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
+		if r := seq.queue.Regimes; drafts > 0 && seq.regime < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
 		}
 	}
@@ -335,7 +339,12 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
 func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
-	r := Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
+	if len(p.Rows) == cap(p.Rows) {
+		p.Rows = slices.Grow(p.Rows, 1)
+	}
+	p.Rows = p.Rows[:len(p.Rows)+1]
+	r := &p.Rows[len(p.Rows)-1]
+	*r = Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
 	seq.planned += n
 	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
@@ -344,13 +353,12 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafting = true
 		} else {
 			seq.pending++
-			seq.draft = seq.draft[:0]
+			seq.drafts = 0
 		}
 	}
 	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
 		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}
-	p.Rows = append(p.Rows, r)
 	p.Tokens += r.N
 }

@@ -102,6 +102,7 @@ type Scheduler struct {
 	urgent  []*Sequence
 	tried   []*Sequence // scratch of admit
 	evicted bool        // the plan being made has preempted
+	touched int         // keeps Sequence.touch from being left out
 }
 
 // queue is one model's sequences, each list in order of age.
