@@ -57,9 +57,6 @@ type VirtualEvent struct {
 	Err    error
 }
 
-// Trace is for debugging.
-var Trace func(string)
-
 // epoch is when virtual clocks begin.
 var epoch = time.Unix(0, 0)
 
@@ -196,10 +193,6 @@ func (v *Virtual) begin() {
 		took := seconds(v.watches[v.step.Model].seconds(v.rows))
 		v.stepEnds = v.now + took
 		v.used[v.step.Model] += took
-		if Trace != nil {
-			w := v.step.Work()
-			Trace(fmt.Sprintf("%8.3f %-14s rows %2d tokens %4d samples %d took %.1f ms", v.now.Seconds(), v.step.Model, w.Rows, w.Tokens, w.Samples, took.Seconds()*1e3))
-		}
 	}
 }
 
@@ -223,9 +216,6 @@ var drawn = []int32{0}
 
 func (v *Virtual) deliver() {
 	for _, ev := range v.engine.sched.Events() {
-		if Trace != nil && ev.Reason != sched.None {
-			Trace(fmt.Sprintf("%8.3f end %s arrived %.3f", v.now.Seconds(), ev.Seq.Model, ev.Seq.Arrival().Sub(epoch).Seconds()))
-		}
 		v.onEvent(VirtualEvent{User: ev.Seq.User, At: v.now, Tokens: len(ev.Tokens), Final: ev.Reason != sched.None, Err: ev.Err})
 	}
 }

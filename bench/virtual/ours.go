@@ -85,5 +85,6 @@ func Ours(s Setting, load []Request, until time.Duration) (Result, error) {
 		r.Busy += tallies[i].DeviceTime
 		r.Models = append(r.Models, tallies[i].result())
 	}
+	r.fairShares()
 	return r, failed
 }

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -18,16 +19,19 @@ type Result struct {
 
 // ModelResult is one model's part.
 type ModelResult struct {
-	Model                     string
-	Offered, Refused, Served  int
-	Sellable                  int // requests whose first and later tokens came in time
-	Tokens, SellableTokens    int
-	TTFT95, TPOT95            time.Duration // of what was served
-	DeviceTime, FairShareTime time.Duration
+	Model                    string
+	Offered, Refused, Served int
+	Sellable                 int // requests whose first and later tokens came in time
+	Tokens, SellableTokens   int
+	TTFT95, TPOT95           time.Duration // of what was served
+	DeviceTime               time.Duration
+	// FairShare is DeviceTime over the model's fair share of all models' device time: that is as much as it would have
+	// taken with nothing refused, or an even part of what others leave if that is less.
+	FairShare float64
 }
 
 // Sum adds the models up; percentiles are the greatest.
-func (r *Result) Sum() ModelResult {
+func (r Result) Sum() ModelResult {
 	s := ModelResult{Model: "all"}
 	for _, m := range r.Models {
 		s.Offered += m.Offered
@@ -40,6 +44,42 @@ func (r *Result) Sum() ModelResult {
 		s.TTFT95, s.TPOT95 = max(s.TTFT95, m.TTFT95), max(s.TPOT95, m.TPOT95)
 	}
 	return s
+}
+
+// fairShares sets FairShare of each model.
+func (r *Result) fairShares() {
+	left := 0.0
+	wants, done := make([]float64, len(r.Models)), make([]bool, len(r.Models))
+	for i, m := range r.Models {
+		left += m.DeviceTime.Seconds()
+		wants[i] = m.DeviceTime.Seconds()
+		if m.Served > 0 {
+			wants[i] *= float64(m.Offered) / float64(m.Served)
+		} else if m.Offered > 0 {
+			wants[i] = math.Inf(1)
+		}
+	}
+	open := len(r.Models)
+	for again := true; again; {
+		again = false
+		for i := range r.Models {
+			if !done[i] && wants[i] <= left/float64(open) {
+				done[i], again = true, true
+				left -= wants[i]
+				open--
+			}
+		}
+	}
+	for i := range r.Models {
+		m, fair := &r.Models[i], wants[i]
+		if !done[i] {
+			fair = left / float64(open)
+		}
+		m.FairShare = 1
+		if fair > 0 {
+			m.FairShare = m.DeviceTime.Seconds() / fair
+		}
+	}
 }
 
 // tally gathers one model's results.

@@ -96,6 +96,7 @@ func result(way string, s Setting, nodes []*node) Result {
 			r.Models = append(r.Models, n.results[i].result())
 		}
 	}
+	r.fairShares()
 	return r
 }
 
