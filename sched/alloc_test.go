@@ -13,6 +13,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, groups := range map[string][]kvcache.Group{
 		"full":   {{BlockTokens: 16}},
 		"window": {{BlockTokens: 16}, {Kind: kvcache.SlidingWindow, BlockTokens: 32, Window: 200}},
+		"state":  {{BlockTokens: 16}, {Kind: kvcache.Recurrent, StatePages: 2}}, // without snapshots, which are new each time
 	} {
 		const rows, steps = 8, 4000 // a model's row in every second step
 		pool := kvcache.NewPool(2000)
