@@ -20,8 +20,8 @@ import (
 type machine struct {
 	name, device string
 	virtual      bool
-	// long has a context of 32,768 tokens, and other at least 1,024; spare is a third one, a hybrid on the card. Ids of
-	// fewTokens are words to each.
+	// long has a context of 32,768 tokens, the others at least 1,024; ids of fewTokens are words to each. There is no
+	// room for two of them where the largest just fits.
 	long, other, spare string
 	models             []engine.ModelSpec // long, other, spare
 }
@@ -40,10 +40,11 @@ func machines(t *testing.T, show func(t *testing.T, m machine)) {
 
 // onCard shows a case on a simulated card only, in virtual time.
 func onCard(t *testing.T, show func(t *testing.T, m machine)) {
-	const long, other, spare = "llama-3.2-1b", "qwen3-1.7b", "qwen3.5-9b"
+	const long, other, spare = "llama-3.2-1b", "qwen3-1.7b", "spare"
+	same := testdata.Shared(t, "configs", long+".json")
 	synctest.Test(t, func(t *testing.T) {
 		show(t, machine{name: "sim", device: "sim:rtx3090", virtual: true, long: long, other: other, spare: spare, models: []engine.ModelSpec{
-			{Name: long, MaxModelLen: longContext}, {Name: other, MaxModelLen: longContext}, {Name: spare, MaxModelLen: longContext},
+			{Name: long, MaxModelLen: longContext}, {Name: other, MaxModelLen: longContext}, {Name: spare, Path: same, MaxModelLen: longContext},
 		}})
 	})
 }
