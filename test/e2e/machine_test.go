@@ -18,8 +18,8 @@ import (
 // machine is a device to show a case on, with three models to show it with. On a simulated card time is virtual:
 // what is asked takes as long as the card would, to the nanosecond, and waiting costs nothing.
 type machine struct {
-	name, device string
-	virtual      bool
+	device  string
+	virtual bool
 	// long has a context of 32,768 tokens, the others at least 1,024; ids of fewTokens are words to each. There is no
 	// room for two of them where the largest just fits.
 	long, other, spare string
@@ -30,12 +30,14 @@ const longContext = 32768
 
 // machines shows a case on the processor and on a simulated card.
 func machines(t *testing.T, show func(t *testing.T, m machine)) {
-	t.Run("cpu", func(t *testing.T) {
-		show(t, machine{name: "cpu", device: "cpu", long: "long", other: tales, spare: bard, models: []engine.ModelSpec{
-			{Name: "long", Path: stretched(t, "models/qwen3_tied", longContext)}, {Name: tales}, {Name: bard},
-		}})
-	})
+	t.Run("cpu", func(t *testing.T) { show(t, processor(t)) })
 	t.Run("sim", func(t *testing.T) { onCard(t, show) })
+}
+
+func processor(t *testing.T) machine {
+	return machine{device: "cpu", long: "long", other: tales, spare: bard, models: []engine.ModelSpec{
+		{Name: "long", Path: stretched(t, "models/qwen3_tied", longContext)}, {Name: tales}, {Name: bard},
+	}}
 }
 
 // onCard shows a case on a simulated card only, in virtual time.
@@ -43,10 +45,17 @@ func onCard(t *testing.T, show func(t *testing.T, m machine)) {
 	const long, other, spare = "llama-3.2-1b", "qwen3-1.7b", "spare"
 	same := testdata.Shared(t, "configs", long+".json")
 	synctest.Test(t, func(t *testing.T) {
-		show(t, machine{name: "sim", device: "sim:rtx3090", virtual: true, long: long, other: other, spare: spare, models: []engine.ModelSpec{
-			{Name: long, MaxModelLen: longContext}, {Name: other, MaxModelLen: longContext}, {Name: spare, Path: same, MaxModelLen: longContext},
+		show(t, machine{device: "sim:rtx3090", virtual: true, long: long, other: other, spare: spare, models: []engine.ModelSpec{
+			{Name: long}, {Name: other}, {Name: spare, Path: same},
 		}})
 	})
+}
+
+// with is another card with two other models.
+func (m machine) with(device, long, other string) machine {
+	m.device, m.long, m.other, m.spare = device, long, other, ""
+	m.models = []engine.ModelSpec{{Name: long}, {Name: other}}
+	return m
 }
 
 // first are the machine's first n models.
