@@ -65,6 +65,7 @@ func (e *Engine) submit(q *request) error {
 	case broken != nil:
 		return broken
 	case err != nil:
+		e.signal() // who is turned away may bring a parked model
 		return q.model.refused(err)
 	case cancelled:
 		q.model.count.finished[FinishCancelled].Add(int64(len(q.seqs)))
@@ -146,6 +147,9 @@ func (e *Engine) Admit(r Request) error {
 	})
 	if broken != nil {
 		return broken
+	}
+	if err != nil {
+		e.signal()
 	}
 	return m.refused(err)
 }

@@ -24,8 +24,8 @@ type Cache struct {
 
 	oldest, newest     BlockID // cached blocks, longest cached first
 	idleHead, idleTail PageID
-	index              map[hash]BlockID // sealed blocks
-	tables             map[*BlockTable]struct{}
+	index              index         // sealed blocks
+	tables             []*BlockTable // those that hold something
 	buf                []byte
 
 	// Recurrent state.
@@ -101,8 +101,9 @@ func (c *Cache) reset() {
 	c.shelves = make([]PageID, c.cfg.BlocksPerPage+1)
 	c.filled = make([]uint64, c.cfg.BlocksPerPage/64+1)
 	c.oldest, c.newest, c.idleHead, c.idleTail = 0, 0, 0, 0
-	c.index = map[hash]BlockID{}
-	c.tables = map[*BlockTable]struct{}{}
+	c.index = newIndex()
+	clear(c.tables)
+	c.tables = c.tables[:0]
 	c.states, c.owners, c.cachedStates = 0, 0, 0
 	c.oldestState, c.newestState = nil, nil
 	c.snapshots = map[hash]*state{}
@@ -285,7 +286,7 @@ func (c *Cache) unref(id BlockID) {
 func (c *Cache) evict(id BlockID) {
 	b := c.block(id)
 	c.uncache(id, b)
-	delete(c.index, b.hash)
+	c.strike(&b.hash)
 	c.evictions++
 	c.toFree(id, b)
 }

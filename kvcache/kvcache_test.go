@@ -2,6 +2,7 @@ package kvcache
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -205,7 +206,7 @@ func TestWeightIsTime(t *testing.T) {
 	kept := func(c *Cache, now int) (n int) { // how many of the latest prompts are found, without touching them
 		for i := now; i >= 0; i-- {
 			tab := c.NewTable(Identity{Salt: fmt.Sprint(i)})
-			if _, ok := c.index[c.chainTo(tab, 0, 0, count(16))]; !ok {
+			if _, ok := c.find(tab, 0, 0, count(16)); !ok {
 				break
 			}
 			n++
@@ -306,13 +307,16 @@ func TestBadConfig(t *testing.T) {
 // TestVerifyFinds plants what Verify is for.
 func TestVerifyFinds(t *testing.T) {
 	for name, plant := range map[string]func(*Pool, *Cache, *BlockTable){
-		"a lost reference":   func(_ *Pool, c *Cache, x *BlockTable) { c.block(x.Blocks(0)[0]).refs++ },
-		"a lost block":       func(_ *Pool, _ *Cache, x *BlockTable) { x.groups[0].blocks = x.groups[0].blocks[:1]; x.tokens = 16 },
+		"a lost reference": func(_ *Pool, c *Cache, x *BlockTable) { c.block(x.Blocks(0)[0]).refs++ },
+		"a lost block": func(_ *Pool, _ *Cache, x *BlockTable) {
+			x.groups[0].blocks = x.groups[0].blocks[:1]
+			x.tokens, x.given, x.next = 16, 16, 32
+		},
 		"a shared block":     func(_ *Pool, _ *Cache, x *BlockTable) { x.groups[0].blocks[0] = x.groups[0].blocks[1] },
 		"a lost page":        func(p *Pool, _ *Cache, _ *BlockTable) { p.free = p.free[1:] },
 		"a page freed twice": func(p *Pool, _ *Cache, _ *BlockTable) { p.free[1] = p.free[0] },
 		"a wrong count":      func(_ *Pool, c *Cache, _ *BlockTable) { c.cached-- },
-		"a stale index":      func(_ *Pool, c *Cache, _ *BlockTable) { c.index[hash{1}] = 3 },
+		"a stale index":      func(_ *Pool, c *Cache, _ *BlockTable) { c.index.slots[slices.Index(c.index.slots, 0)] = 3 },
 		"a cut cached list":  func(_ *Pool, c *Cache, _ *BlockTable) { c.block(c.oldest).next = 0 },
 		"a cut idle list":    func(_ *Pool, c *Cache, _ *BlockTable) { c.idleTail = 0 },
 		"a padding page":     func(p *Pool, _ *Cache, _ *BlockTable) { p.free[0] = 0 },

@@ -39,7 +39,7 @@ const (
 // block is what a page knows of one of its parts.
 type block struct {
 	state  blockState
-	sealed bool // Cache.index[hash] is this block
+	sealed bool // Cache.index has this block
 	group  uint8
 	refs   int32 // tables it is in
 	// The cached list, or for a free block next alone: the part of the next free one, -1 for none.
@@ -71,8 +71,9 @@ func (p *Pool) refill() {
 func (p *Pool) Reset() {
 	p.refill()
 	for _, c := range p.caches {
-		for t := range c.tables {
+		for _, t := range c.tables {
 			t.clear()
+			t.listed = 0
 		}
 		c.reset()
 	}

@@ -44,21 +44,23 @@ func (c *Cache) chainTo(t *BlockTable, g, i int, tokens []int32) hash {
 
 // find returns the block that holds what group g's block i of tokens would hold.
 func (c *Cache) find(t *BlockTable, g, i int, tokens []int32) (BlockID, bool) {
-	id, ok := c.index[c.chainTo(t, g, i, tokens)]
-	return id, ok
+	c.chainTo(t, g, i, tokens)
+	id, _ := c.sealedAs(&t.groups[g].chain[i])
+	return id, id != 0
 }
 
-// Match fills an empty table with blocks that hold the leading tokens and returns how many these
-// are: the most that every group can continue from, but never the last token, since something
-// must be computed to sample from.
-func (c *Cache) Match(t *BlockTable, tokens []int32) int {
-	if t.tokens != 0 || len(t.groups[0].blocks) != 0 || t.state.own != nil {
-		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
-	}
-	c.pool.fence = c.pool.clock
+// Peek is how many of the leading tokens Match would find for a table now. It takes nothing; a table that is matched
+// with the same tokens later has their hashes by then.
+func (c *Cache) Peek(t *BlockTable, tokens []int32) int {
+	n, _ := c.look(t, tokens)
+	return n
+}
+
+// look is how many leading tokens are cached and, of a model with state, the snapshot after them.
+func (c *Cache) look(t *BlockTable, tokens []int32) (int, *state) {
 	n := (len(tokens) - 1) / c.step * c.step
-	if c.cfg.NoPrefixCache || n <= 0 || len(c.index)+len(c.snapshots) == 0 {
-		return 0
+	if c.cfg.NoPrefixCache || n <= 0 || c.index.n+len(c.snapshots) == 0 {
+		return 0, nil
 	}
 	for g, cfg := range c.cfg.Groups { // an unbroken run from the start
 		if cfg.Kind != Full {
@@ -89,9 +91,24 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 		}
 	}
 	if n == 0 {
+		return 0, nil
+	}
+	return n, snapshot
+}
+
+// Match fills an empty table with blocks that hold the leading tokens and returns how many these
+// are: the most that every group can continue from, but never the last token, since something
+// must be computed to sample from.
+func (c *Cache) Match(t *BlockTable, tokens []int32) int {
+	if t.tokens != 0 || len(t.groups[0].blocks) != 0 || t.state.own != nil {
+		panic(fmt.Sprintf("kvcache: match into a table of %d blocks", len(t.groups[0].blocks)))
+	}
+	c.pool.fence = c.pool.clock
+	n, snapshot := c.look(t, tokens)
+	if n == 0 {
 		return 0
 	}
-	c.tables[t] = struct{}{}
+	c.list(t)
 	t.tokens = n
 	if snapshot != nil {
 		c.refState(snapshot)
@@ -114,6 +131,7 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 			gt.blocks = append(gt.blocks, id)
 		}
 	}
+	t.given = c.given(t)
 	return n
 }
 
@@ -121,6 +139,15 @@ func (c *Cache) Match(t *BlockTable, tokens []int32) int {
 // blocks and snapshots can be found from now on, and blocks that a window has left are let go. A block
 // whose content another one holds already stays the sequence's own and is not found.
 func (c *Cache) Seal(t *BlockTable, tokens []int32) {
+	if n := len(tokens); n < t.next && n >= t.tokens && n <= t.given && (c.statePages == 0 || n <= t.state.at) {
+		t.tokens = n
+		return
+	}
+	c.sealAll(t, tokens)
+}
+
+// sealAll is Seal where blocks are full or left by a window.
+func (c *Cache) sealAll(t *BlockTable, tokens []int32) {
 	n := len(tokens)
 	if n < t.tokens {
 		panic(fmt.Sprintf("kvcache: seal %d tokens after %d", n, t.tokens))
@@ -143,17 +170,11 @@ func (c *Cache) Seal(t *BlockTable, tokens []int32) {
 			continue
 		}
 		for ; (gt.sealed+1)*cfg.BlockTokens <= n; gt.sealed++ {
-			h := c.chainTo(t, g, gt.sealed, tokens)
-			if _, twin := c.index[h]; twin {
-				continue
-			}
-			id := gt.blocks[gt.sealed]
-			b := c.block(id)
-			b.sealed, b.hash = true, h
-			c.index[h] = id
-			c.sealed++
+			c.chainTo(t, g, gt.sealed, tokens)
+			c.enter(gt.blocks[gt.sealed], &gt.chain[gt.sealed])
 		}
 	}
 	t.tokens = n
 	c.slide(t)
+	t.next = c.nextWork(t)
 }

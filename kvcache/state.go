@@ -29,9 +29,9 @@ type state struct {
 
 // stateTable is the recurrent state of one sequence.
 type stateTable struct {
+	at     int    // the position of in, once all planned runs are done
 	own    *state // what its runs write; nil before the first Extend
 	in     *state // what its next run reads: own, or a snapshot it holds; nil: zeros
-	at     int    // the position of in, once all planned runs are done
 	born   uint64 // Pool.clock when own was taken
 	end    hash   // of the first hashed positions: own may stay as a snapshot when it is at their end
 	hashed int
@@ -61,6 +61,10 @@ func (c *Cache) Advance(t *BlockTable, from, to int, marks []int) []Run {
 	if c.statePages == 0 {
 		return nil
 	}
+	return c.advance(t, from, to, marks)
+}
+
+func (c *Cache) advance(t *BlockTable, from, to int, marks []int) []Run {
 	st := &t.state
 	if st.own == nil || from != st.at || to <= from {
 		panic(fmt.Sprintf("kvcache: %s: advance from %d to %d, state at %d", c.cfg.Model, from, to, st.at))
@@ -197,6 +201,7 @@ func (c *Cache) leave(t *BlockTable, k cut) {
 	c.cacheState(s)
 	st.snaps = append(slices.DeleteFunc(st.snaps, func(o *state) bool { return o.kind == free }), s)
 	st.own = k.next
+	t.next = 0 // Seal has to look at it
 }
 
 // reserve gives a table a state block of its own. The caller has counted that there is one.

@@ -1,12 +1,22 @@
 package kvcache
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+	"slices"
+)
 
 // BlockTable is the blocks of one sequence, per cache group. The tokens that its cache is called
 // with may only grow, until Truncate takes some away.
+//
+// What a token asks for is mostly nothing, and then neither Extend nor Seal looks beyond the first line of memory.
 type BlockTable struct {
-	groups []groupTable
 	tokens int // positions that Match or Seal has seen
+	given  int // every group has blocks for the positions before it; 0 without the state block that it needs
+	next   int // Seal up to fewer tokens fills no block, moves no window and passes no snapshot; 0: not known
+	listed int // 1 + where it is in Cache.tables; 0: it is not
+	groups []groupTable
+	one    [1]groupTable // groups of a model that has one, so that it is in the next line
 	state  stateTable
 }
 
@@ -14,13 +24,16 @@ type groupTable struct {
 	blocks []BlockID // by position; Padding where a window has moved on
 	first  int       // blocks before this one are Padding
 	sealed int       // blocks before this one were offered to the index
+	chain  []hash    // of the full blocks, as far as they were needed; outlives Release
 	root   hash
-	chain  []hash // of the full blocks, as far as they were needed; outlives Release
 }
 
 // NewTable returns an empty table.
 func (c *Cache) NewTable(id Identity) *BlockTable {
-	t := &BlockTable{groups: make([]groupTable, len(c.cfg.Groups))}
+	t := &BlockTable{}
+	if t.groups = t.one[:]; len(c.cfg.Groups) > 1 {
+		t.groups = make([]groupTable, len(c.cfg.Groups))
+	}
 	if !c.cfg.NoPrefixCache {
 		for g := range t.groups {
 			t.groups[g].root = c.root(id, g)
@@ -37,7 +50,7 @@ func (t *BlockTable) Blocks(g int) []BlockID { return t.groups[g].blocks }
 func (t *BlockTable) Tokens() int { return t.tokens }
 
 func (t *BlockTable) clear() {
-	t.tokens, t.state = 0, stateTable{}
+	t.tokens, t.given, t.next, t.state = 0, 0, 0, stateTable{}
 	for i := range t.groups {
 		g := &t.groups[i]
 		g.blocks, g.first, g.sealed = g.blocks[:0], 0, 0
@@ -51,6 +64,10 @@ func (t *BlockTable) clear() {
 // evicts nothing and nothing is to be undone.
 func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
 	c.pool.fence = c.pool.clock
+	return n <= t.given && ahead <= t.given || c.extend(t, n, ahead)
+}
+
+func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	need, pages := 0, 0
 	for i, cfg := range c.cfg.Groups {
 		need += max(0, c.want(cfg, n, ahead)-len(t.groups[i].blocks))
@@ -64,7 +81,7 @@ func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
 	if !c.room(need, pages) {
 		return false
 	}
-	c.tables[t] = struct{}{}
+	c.list(t)
 	if pages > 0 {
 		c.reserve(t)
 	}
@@ -74,7 +91,73 @@ func (c *Cache) Extend(t *BlockTable, n, ahead int) bool {
 			g.blocks = append(g.blocks, c.alloc(i))
 		}
 	}
+	t.given = c.given(t)
 	return true
+}
+
+// given is what BlockTable.given is.
+func (c *Cache) given(t *BlockTable) int {
+	if c.statePages > 0 && t.state.own == nil {
+		return 0
+	}
+	n := math.MaxInt
+	for i, cfg := range c.cfg.Groups {
+		if cfg.Kind != Recurrent {
+			n = min(n, len(t.groups[i].blocks)*cfg.BlockTokens)
+		}
+	}
+	return n
+}
+
+// nextWork is what BlockTable.next may be after Seal.
+func (c *Cache) nextWork(t *BlockTable) int {
+	n := math.MaxInt
+	if c.statePages > 0 {
+		n = (t.tokens/c.step + 1) * c.step
+	}
+	for i, cfg := range c.cfg.Groups {
+		g := &t.groups[i]
+		if cfg.Kind != Recurrent && !c.cfg.NoPrefixCache {
+			n = min(n, (g.sealed+1)*cfg.BlockTokens)
+		}
+		if cfg.Kind == SlidingWindow {
+			n = min(n, (g.first+1)*cfg.BlockTokens+cfg.Window-1)
+		}
+	}
+	return n
+}
+
+// list notes that a table holds something, and unlist that it does not.
+func (c *Cache) list(t *BlockTable) {
+	if t.listed == 0 {
+		c.tables = append(c.tables, t)
+		t.listed = len(c.tables)
+	}
+}
+
+func (c *Cache) unlist(t *BlockTable) {
+	if t.listed == 0 {
+		return
+	}
+	last := len(c.tables) - 1
+	c.tables[t.listed-1] = c.tables[last]
+	c.tables[t.listed-1].listed = t.listed
+	c.tables[last] = nil
+	c.tables = c.tables[:last]
+	t.listed = 0
+}
+
+// Reserve makes room in an empty or growing table for n positions, so that they are given and sealed without an allocation.
+func (c *Cache) Reserve(t *BlockTable, n int) {
+	for i, cfg := range c.cfg.Groups {
+		g := &t.groups[i]
+		if cfg.Kind != Recurrent {
+			g.blocks = slices.Grow(g.blocks, max(0, ceilDiv(n, cfg.BlockTokens)-len(g.blocks)))
+		}
+		if !c.cfg.NoPrefixCache {
+			g.chain = slices.Grow(g.chain, max(0, n/cfg.BlockTokens-len(g.chain)))
+		}
+	}
 }
 
 func (c *Cache) want(g Group, n, ahead int) int {
@@ -98,7 +181,7 @@ func (c *Cache) Release(t *BlockTable) {
 	}
 	c.releaseState(t)
 	t.clear()
-	delete(c.tables, t)
+	c.unlist(t)
 }
 
 // slide lets go of what no token from position t.tokens on can see.
@@ -151,8 +234,9 @@ func (c *Cache) Truncate(t *BlockTable, n int) int {
 	t.tokens = min(t.tokens, n)
 	if n == 0 {
 		c.releaseState(t)
-		delete(c.tables, t)
+		c.unlist(t)
 	}
+	t.given, t.next = c.given(t), 0
 	return n
 }
 

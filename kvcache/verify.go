@@ -55,7 +55,7 @@ func (c *Cache) verify() (int, error) {
 			}
 			if b.sealed {
 				sealed++
-				if at, ok := c.index[b.hash]; !ok || at != bid {
+				if at, _ := c.sealedAs(&b.hash); at != bid {
 					return 0, fmt.Errorf("block %d is sealed, but the index has %d", bid, at)
 				}
 			}
@@ -83,9 +83,15 @@ func (c *Cache) verify() (int, error) {
 		}
 		free_, live_, cached_ = free_+int(g.free), live_+int(g.live), cached_+int(g.cached)
 	}
-	got := [...]int{c.held, c.free, c.live, c.cached, c.idlePages, len(c.index)}
-	if want := [...]int{held, free_, live_, cached_, idle, sealed}; got != want {
-		return 0, fmt.Errorf("counts of pages held, blocks free, live, cached, idle pages, index: %v; recounted %v", got, want)
+	entries := 0
+	for _, e := range c.index.slots {
+		if e != 0 {
+			entries++
+		}
+	}
+	got := [...]int{c.held, c.free, c.live, c.cached, c.idlePages, c.index.n, entries}
+	if want := [...]int{held, free_, live_, cached_, idle, sealed, sealed}; got != want {
+		return 0, fmt.Errorf("counts of pages held, blocks free, live, cached, idle pages, index twice: %v; recounted %v", got, want)
 	}
 	if err := c.verifyStates(); err != nil {
 		return 0, err
@@ -96,7 +102,13 @@ func (c *Cache) verify() (int, error) {
 // countRefs counts how many tables name each block.
 func (c *Cache) countRefs() (map[BlockID]int, error) {
 	refs := map[BlockID]int{}
-	for t := range c.tables {
+	for i, t := range c.tables {
+		if t.listed != i+1 {
+			return nil, fmt.Errorf("table %d is listed as %d", i, t.listed-1)
+		}
+		if given, next := c.given(t), c.nextWork(t); t.given != given || t.next > next {
+			return nil, fmt.Errorf("blocks for %d tokens, Seal has work at %d; recounted %d, %d", t.given, t.next, given, next)
+		}
 		for i := range t.groups {
 			g, cfg := &t.groups[i], c.cfg.Groups[i]
 			if cfg.Kind == Recurrent {

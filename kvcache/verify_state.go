@@ -6,7 +6,7 @@ import "fmt"
 func (c *Cache) verifyStates() error {
 	refs, pending := map[*state]int32{}, map[*state]*BlockTable{}
 	owners := 0
-	for t := range c.tables {
+	for _, t := range c.tables {
 		st := &t.state
 		if st.own != nil {
 			owners++
@@ -33,6 +33,9 @@ func (c *Cache) verifyStates() error {
 				return fmt.Errorf("snapshot at %d after %d, state at %d", s.at, last, st.at)
 			}
 			if last = s.at; s.maker == t {
+				if s.at < t.next {
+					return fmt.Errorf("Seal would pass the snapshot at %d, for it has work at %d", s.at, t.next)
+				}
 				pending[s] = t
 			}
 		}

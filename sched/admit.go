@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 const (
@@ -16,6 +18,8 @@ const (
 	maxLong = 2
 	// minPrompt is the shortest prompt for which it pays to wait for another one with the same tokens.
 	minPrompt = 17
+	// reserved is the most tokens that room is made for when a sequence is admitted: 26 KiB with their blocks and hashes.
+	reserved = 4096
 )
 
 // Submit takes the sequences of one request, all or none. The error is ErrUnknownModel,
@@ -42,9 +46,20 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		return ErrDraining
 	}
 	first := seqs[0]
-	if err := s.capacity(q, ask{len(seqs), len(first.Prompt), first.MaxTokens, q.slaOf(first.SLA), first.Key}, now); err != nil {
+	a := ask{n: len(seqs), prompt: len(first.Prompt), maxTokens: first.MaxTokens, sla: q.slaOf(first.SLA), key: first.Key}
+	table, regime := q.table(first.Identity, len(first.Prompt))
+	predicted := a.sla != (SLA{}) && q.model.ready()
+	if predicted && first.shares() {
+		a.cached = q.Cache.Peek(table, first.Prompt)
+	}
+	err := s.capacity(q, a, now)
+	if err != nil {
+		s.turnAway(q, a, now)
 		q.stats.Refused += uint64(len(seqs))
 		return err
+	}
+	if predicted {
+		q.offer(a, q.newWork(a.prompt, a.cached), true, s.at(now))
 	}
 	if len(q.waiting)+len(q.running) == 0 { // idle time earns no credit
 		q.served = max(q.served, s.served)
@@ -58,7 +73,9 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		seq.due = seq.nextDue()
 		seq.marks = append(slices.Clone(seq.Marks), len(seq.Prompt)-1)
 		slices.Sort(seq.marks)
-		s.newTable(seq)
+		if seq.blocks, seq.regime = table, regime; i > 0 {
+			s.newTable(seq)
+		}
 		join(seq, seqs[:i])
 		q.hold(seq)
 		q.target(seq)
@@ -68,7 +85,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		q.enqueue(seq)
 		work := 0.0
 		if seq.place >= 0 {
-			work = q.promptSeconds(q.decode, len(seq.tokens), 0)
+			work = q.newWork(len(seq.tokens), a.cached)
 		}
 		s.promise(seq, work)
 	}
@@ -194,6 +211,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		q.waiting = remove(q.waiting, seq)
 		q.running = insert(q.running, seq)
 		seq.state = running
+		seq.reserve()
 		s.unblock(seq)
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
@@ -208,6 +226,13 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 	for _, seq := range s.tried {
 		q.enqueue(seq)
 	}
+}
+
+// reserve makes room for what seq samples, so that its steps allocate nothing: all of it, unless it asks for a lot.
+func (q *Sequence) reserve() {
+	n := min(q.MaxTokens-len(q.Sampled()), reserved)
+	q.tokens = slices.Grow(q.tokens, n)
+	q.queue.Cache.Reserve(q.blocks, len(q.tokens)+n)
 }
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
@@ -252,7 +277,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		q.stats.PrefixHit += uint64(hit)
 	}
 	if !seq.prefilled && len(seq.Sampled()) == 0 {
-		seq.cached = hit
+		seq.cached = int32(hit)
 	}
 	return true
 }
@@ -276,17 +301,24 @@ func (s *Scheduler) lookUp(seq *Sequence, share int) bool {
 
 // newTable gives seq, which has no blocks, a table for the regime of its tokens.
 func (s *Scheduler) newTable(seq *Sequence) {
-	q, id := seq.queue, seq.Identity
-	seq.regime = q.regime(len(seq.tokens))
+	seq.blocks, seq.regime = seq.queue.table(seq.Identity, len(seq.tokens))
+}
+
+// table returns an empty table for a sequence of so many tokens, and their regime.
+func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int) {
+	regime := q.regime(tokens)
 	if len(q.Regimes) > 0 {
-		id.Regime = strconv.Itoa(seq.regime)
+		id.Regime = strconv.Itoa(regime)
 	}
-	seq.blocks = q.Cache.NewTable(id)
+	return q.Cache.NewTable(id), regime
 }
 
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had
 // been preempted, but stays where it is.
 func (s *Scheduler) shift(seq *Sequence) {
+	if due := seq.nextDue(); due != never && seq.decoding() { // look did not see that it is a prompt
+		seq.latest = due - seconds(seq.queue.least)
+	}
 	seq.queue.Cache.Release(seq.blocks)
 	s.newTable(seq)
 	s.lookUp(seq, 1)

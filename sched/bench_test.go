@@ -4,6 +4,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -21,19 +22,32 @@ func cpuSeconds() float64 {
 }
 
 // BenchmarkStep is Plan, Commit and Events of steps whose rows all decode, per step: of every three sequences one
-// has a TPOT target, one a loose one, one none, and so have those that wait, of 50 keys. bare is the loop over a model's
+// has a TPOT target, one a loose one, one none, and so have those that wait, of 50 keys. Their lengths differ, as they
+// do in service: of equal ones all would fill a block in the same step, and their last tokens share a set of the cache. bare is the loop over a model's
 // rows that any scheduler needs: a block for each that has none, a token appended, an event.
 func BenchmarkStep(b *testing.B) {
-	b.Run("bare/rows=256", func(b *testing.B) { benchmarkBare(b, 256) })
+	for _, rows := range []int{1, 16, 64, 256} {
+		b.Run(fmt.Sprintf("bare/rows=%d", rows), func(b *testing.B) { benchmarkBare(b, rows) })
+	}
 	for _, c := range []struct{ models, rows, waiting int }{
-		{1, 1, 0}, {1, 16, 0}, {1, 64, 0}, {1, 256, 0}, {4, 256, 0}, {16, 256, 0},
-		{1, 256, 100}, {1, 256, 1000}, {1, 256, 10000}, {16, 256, 100}, {16, 256, 1000}, {16, 256, 10000},
+		{1, 1, 0}, {1, 16, 0}, {1, 64, 0}, {1, 256, 0}, {1, 256, 100}, {1, 256, 1000}, {1, 256, 10000},
+		{16, 16, 0}, {16, 16, 100}, {16, 16, 1000}, {16, 16, 10000}, {4, 256, 0},
+		{16, 256, 0}, {16, 256, 100}, {16, 256, 1000}, {16, 256, 10000},
 	} {
 		b.Run(fmt.Sprintf("models=%d/rows=%d/waiting=%d", c.models, c.rows, c.waiting), func(b *testing.B) { benchmarkStep(b, c.models, c.rows, c.waiting) })
 	}
 }
 
 const benchContext = 4096
+
+// benchPrompt is one of 1 to 64 tokens.
+func benchPrompt(i int) []int32 {
+	p := make([]int32, 1+i*7%64)
+	for j := range p {
+		p[j] = int32(i)
+	}
+	return p
+}
 
 func benchPool(b *testing.B, models, rows int) (*kvcache.Pool, []*kvcache.Cache) {
 	pool := kvcache.NewPool(models*(benchContext+64)/16*rows/32 + 2)
@@ -61,15 +75,19 @@ func benchmarkBare(b *testing.B, rows int) {
 			if seqs[i] != nil {
 				caches[0].Release(seqs[i].blocks)
 			}
-			seqs[i] = &sequence{blocks: caches[0].NewTable(kvcache.Identity{}), tokens: make([]int32, 3, benchContext)}
+			seqs[i] = &sequence{blocks: caches[0].NewTable(kvcache.Identity{}), tokens: slices.Grow(benchPrompt(i), benchContext)}
 		}
 	}
 	reset()
 	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
+	b.ResetTimer()
+	spent, begin := 0.0, cpuSeconds()
+	for i := range b.N {
 		if i%2000 == 1999 {
 			b.StopTimer()
+			spent += cpuSeconds() - begin
 			reset()
+			begin = cpuSeconds()
 			b.StartTimer()
 		}
 		events = events[:0]
@@ -84,16 +102,17 @@ func benchmarkBare(b *testing.B, rows int) {
 			events = append(events, Event{Tokens: s.tokens[len(s.tokens)-1:], Index: len(s.tokens)})
 		}
 	}
+	b.ReportMetric((spent+cpuSeconds()-begin)*1e6/float64(b.N), "cpu-us/op")
 }
 
 func benchmarkStep(b *testing.B, models, rows, waiting int) {
 	pool, caches := benchPool(b, models, rows)
 	s := New(pool, Limits{})
-	now := time.Unix(0, 0)
+	now, ends := time.Unix(0, 0), []int32{1, 2}
 	slas := []SLA{{}, {TTFT: time.Hour, TPOT: 100 * time.Millisecond}, {TTFT: 24 * time.Hour, TPOT: time.Second}}
 	fill := func(q string, n int) {
 		for i := range n {
-			seq := &Sequence{Model: q, Prompt: []int32{int32(i), 2, 3}, MaxTokens: benchContext - 3, SLA: slas[i%3], Key: fmt.Sprint(i % 50)}
+			seq := &Sequence{Model: q, Prompt: benchPrompt(i), MaxTokens: benchContext - 64, EndTokens: ends, SLA: slas[i%3], Key: fmt.Sprint(i % 50)}
 			if err := s.Submit(now, seq); err != nil {
 				b.Fatal(err)
 			}

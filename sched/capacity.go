@@ -13,14 +13,18 @@ import (
 //	streams   a model's step, of all rows that it was promised, every tightest TPOT
 //	others    models with best-effort work get their fair share of time
 //	prompts   seconds of accepted prompt work by deadline (Scheduler.promises), through what is left
+//	shares    what other models are entitled to and do not have yet (demand.go)
 //	places    the model's slots, and the pool's blocks, come free as sequences end
 //	weights   loadWait
 //
 // Without a model of step times nothing is predicted, and only the queues bound.
 
 const (
-	// fullShare is how much of the device's time may be promised.
-	fullShare = 0.95
+	// fullShare is how much of the device's time may be promised, to streams and to the prompts before them, and ownShare
+	// how much to a model that has less than it is entitled to: others may have more than they are, from before it
+	// was asked for anything. With 0.95 and 1, twice the load that a card can serve made a tenth of what was accepted late
+	// (scripts/fleet).
+	fullShare, ownShare = 0.9, 0.95
 	// keyShare is what part of its target the key that has most of what waits may fill, so that another key's
 	// request finds time as well.
 	keyShare = 7. / 8
@@ -34,13 +38,14 @@ const (
 type ask struct {
 	n         int
 	prompt    int
+	cached    int // of the prompt, in the prefix cache
 	maxTokens int
 	sla       SLA
 	key       string
 }
 
 // Check says what Submit would of n sequences with a prompt of so many tokens (0 when nobody has counted
-// them: what is ahead of it decides then), without taking them. The zero SLA stands for the model's; key is
+// them: what is ahead of it decides then), without taking them. Who is refused is expected not to submit them. The zero SLA stands for the model's; key is
 // Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
 func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla SLA, key string) error {
 	q := s.queue(model)
@@ -50,7 +55,25 @@ func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla 
 	if s.draining {
 		return ErrDraining
 	}
-	return s.capacity(q, ask{n, promptTokens, q.MaxTokens, q.slaOf(sla), key}, now)
+	a := ask{n: n, prompt: promptTokens, maxTokens: q.MaxTokens, sla: q.slaOf(sla), key: key}
+	err := s.capacity(q, a, now)
+	if err != nil { // it will not come to Submit
+		s.turnAway(q, a, now)
+	}
+	return err
+}
+
+// turnAway notes what a refused request would have asked for: it counts for what its model is entitled to, and brings a
+// parked one, for who comes again.
+func (s *Scheduler) turnAway(q *queue, a ask, now time.Time) {
+	if a.sla != (SLA{}) && q.model.ready() {
+		work := q.demand.mean
+		if a.prompt > 0 {
+			work = q.newWork(a.prompt, a.cached)
+		}
+		q.offer(a, work, false, s.at(now))
+	}
+	q.weights.turned = q.weights.turned || q.weights.state == Parked || q.weights.state == Parking
 }
 
 // capacity says whether a request can be accepted.
@@ -68,7 +91,7 @@ func (s *Scheduler) capacity(q *queue, a ask, now time.Time) error {
 	wait := o.late
 	if o.crowded {
 		first, _ := q.ends()
-		wait = max(wait, first)
+		wait = max(wait, min(first, o.fades))
 	}
 	return &OverCapacity{
 		Model: q.Name, Waiting: len(q.waiting), RetryAfter: q.cost.spread(now, wait, o.each),
@@ -140,7 +163,8 @@ type outlook struct {
 	seconds float64 // to its first token
 	late    float64 // seconds after which it would be in time
 	each    float64 // seconds after which the next one would be as well
-	crowded bool    // a stream has to end first
+	crowded bool    // streams and prompts fill the device
+	fades   float64 // seconds after which the prompts of late do no more, if no other come
 }
 
 // foresee predicts what would become of a request with an SLA.
@@ -151,8 +175,8 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	taken := s.taken(q, SLA{}, 0)
 	with := s.taken(q, a.sla, a.n)
-	free := max(margin-taken, 0.05) * s.pace.factor()
-	work := q.promptSeconds(q.decode, a.prompt, 0)
+	free := max(margin-taken, 0.05) * min(1, s.pace.factor())
+	work := q.newWork(a.prompt, a.cached)
 	step := max(q.seconds, q.cost.step)
 
 	due, ttft := never, a.sla.TTFT.Seconds()
@@ -189,7 +213,14 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 			out.late = max(out.late, (work-room)/free)
 		}
 	}
-	out.crowded = with > fullShare && with > taken
+	if with > taken {
+		all := with + s.promptShare(now)
+		if kept := s.kept(q, now); q.use(SLA{}, 0, now) < q.entitled {
+			out.crowded, out.fades = all > ownShare, s.fades(ownShare-with, now)
+		} else {
+			out.crowded, out.fades = all+kept > fullShare, s.fades(fullShare-with-kept, now)
+		}
+	}
 	out.ok = out.late == 0 && !out.crowded
 	out.each = max(work/free, step)
 	if !out.ok && (out.crowded || wait > 0) {
@@ -204,25 +235,16 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 func (s *Scheduler) taken(q *queue, sla SLA, n int) float64 {
 	weights, plain, sum := 0.0, 0.0, 0.0
 	for _, o := range s.queues {
-		rows, streams, tpot := len(o.running)+len(o.waiting), o.streams, time.Duration(0)
-		if streams > 0 {
-			tpot = o.targets[0].tpot
+		more := 0
+		if o == q {
+			more = n
 		}
-		if o == q && n > 0 {
-			rows += n
-			if sla.TPOT > 0 && (tpot == 0 || sla.TPOT < tpot) {
-				tpot = sla.TPOT
-			}
-			if sla.TPOT > 0 {
-				streams += n
-			}
-		}
-		if rows == 0 {
+		if len(o.running)+len(o.waiting)+more == 0 {
 			continue
 		}
 		weights += o.Weight
-		if streams > 0 { // its best-effort rows go along
-			sum += o.rowsSeconds(min(rows, o.MaxSeqs)) / tpot.Seconds()
+		if share := o.streamShare(sla, more); share > 0 {
+			sum += share
 		} else if o != q && o.plain+o.waitingPlain > 0 { // q's own gives way
 			plain += o.Weight
 		}
@@ -231,6 +253,25 @@ func (s *Scheduler) taken(q *queue, sla SLA, n int) float64 {
 		sum += plain / weights
 	}
 	return sum
+}
+
+// streamShare is the share of the device that q's streams take, with n more sequences of an SLA; its best-effort
+// rows go along.
+func (q *queue) streamShare(sla SLA, n int) float64 {
+	rows, streams, tpot := len(q.running)+len(q.waiting)+n, q.streams, time.Duration(0)
+	if streams > 0 {
+		tpot = q.targets[0].tpot
+	}
+	if n > 0 && sla.TPOT > 0 {
+		streams += n
+		if tpot == 0 || sla.TPOT < tpot {
+			tpot = sla.TPOT
+		}
+	}
+	if streams == 0 {
+		return 0
+	}
+	return q.rowsSeconds(min(rows, q.MaxSeqs)) / tpot.Seconds()
 }
 
 // rowsSeconds is what a step of so many decoding rows takes.
@@ -317,6 +358,11 @@ func (s *Scheduler) memoryWait(q *queue, a ask) float64 {
 		return 0
 	}
 	return min(need-have, live) / rate
+}
+
+// newWork is the seconds of a prompt of so many tokens, of which some are cached.
+func (q *queue) newWork(tokens, cached int) float64 {
+	return q.promptSeconds(q.decode, tokens-cached, cached)
 }
 
 // usual is how many tokens a sequence samples, of at most so many.

@@ -37,7 +37,11 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 	if err == nil {
 		err = out.check(p)
 	}
+	at := s.at(now)
 	for i := range p.Rows {
+		if i%touchRows == 0 {
+			s.touched = touch(p.Rows[i:min(i+touchRows, len(p.Rows))])
+		}
 		r := &p.Rows[i]
 		switch {
 		case r.epoch != r.Seq.epoch: // void
@@ -52,10 +56,26 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 			if out.Stop != nil {
 				stop = out.Stop[i]
 			}
-			s.commitSample(r, i, out.Tokens[i], stop, s.at(now))
+			s.commitSample(r, i, out.Tokens[i], stop, at)
 		}
 	}
 	s.spare = append(s.spare, p)
+}
+
+// touchRows is how many rows' lines fit the nearest cache.
+const touchRows = 32
+
+// touch reads what Commit works on, as Sequence.touch does.
+func touch(rows []Row) int {
+	sum := 0
+	for i := range rows {
+		seq := rows[i].Seq
+		if t := seq.tokens; len(t) > 0 { // where the next one goes
+			sum += int(t[:cap(t)][min(len(t), cap(t)-1)])
+		}
+		sum += seq.touch()
+	}
+	return sum
 }
 
 // check finds outputs that do not belong to the plan: a step that answers another question fails.
@@ -97,21 +117,25 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 	if r.N-r.Drafts > 1 {
 		st.PromptTokens += uint64(r.N - r.Drafts)
 	}
-	seq.wanted = max(seq.wanted, r.LogitsTo)
+	if r.LogitsTo > 0 {
+		seq.wanted = max(seq.wanted, r.LogitsTo)
+	}
 	if r.Drafts == 0 {
 		seq.pending--
 	} else {
-		seq.drafting, seq.draft = false, seq.draft[:0]
+		seq.drafting, seq.drafts = false, 0
 	}
 	if len(tokens) == 0 {
 		s.computed(seq, known-1)
 		s.truncate(seq, known-1)
+		if n := int32(len(seq.tokens)); seq.barrenAt != n {
+			seq.barren, seq.barrenAt = 0, n
+		}
 		if seq.barren++; seq.barren >= maxBarren {
 			s.finish(seq, Event{Row: row, Reason: Failed, Err: fmt.Errorf("sched: %d steps yielded no token", seq.barren)})
 		}
 		return
 	}
-	seq.barren = 0
 	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
 	if ev.Index == 0 {
 		seq.first = now
@@ -148,7 +172,7 @@ func (s *Scheduler) truncate(seq *Sequence, n int) {
 func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.computed = n
 	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
-	if n >= len(seq.Prompt)-1 {
+	if !seq.prefilled && n >= len(seq.Prompt)-1 {
 		seq.prefilled = true
 		if f := seq.family; f != nil && !f.done {
 			f.done = true

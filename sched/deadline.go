@@ -80,6 +80,7 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 	if len(q.waiting) > 0 || v.decode.Rows < len(q.running) {
 		v.least += q.promptSeconds(v.decode, minChunk, 0)
 	}
+	least := seconds(v.least)
 	for _, seq := range q.running {
 		if !seq.late && seq.hasSLA() && s.hopeless(q, seq, now, v.seconds) {
 			s.giveUp(seq)
@@ -93,17 +94,14 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 			}
 			continue
 		}
-		need := v.least
-		if !seq.decoding() {
-			left := len(seq.tokens) - seq.planned
-			need += v.perTok*float64(left) + q.contextSeconds(seq.planned, left)
-		} else {
+		if seq.decoding() {
 			v.rowDue = min(v.rowDue, due)
-		}
-		seq.latest = due - seconds(need)
-		v.latest = min(v.latest, seq.latest)
-		if !seq.decoding() {
+			v.latest = min(v.latest, due-least)
+		} else {
+			left := len(seq.tokens) - seq.planned
+			seq.latest = due - seconds(v.least+(v.perTok*float64(left)+q.contextSeconds(seq.planned, left)))
 			v.promptLatest = min(v.promptLatest, seq.latest)
+			v.latest = min(v.latest, seq.latest)
 		}
 	}
 	q.survey = v
@@ -150,12 +148,12 @@ func (s *Scheduler) hopeless(q *queue, seq *Sequence, now time.Duration, step fl
 		left := len(seq.tokens) - seq.planned
 		return now > due || now+seconds(q.promptSeconds(Work{}, left, seq.planned)/2) > due
 	}
-	if seq.sla.TPOT == 0 {
+	if seq.sla.TPOT == 0 || now <= seq.first+seq.sla.TPOT*time.Duration(n) {
 		return false
 	}
 	more := max(1, q.cost.tokensLeft(seq))
 	mean := (max(now, seq.last) - seq.first).Seconds() + more*step
-	return mean > seq.sla.TPOT.Seconds()*(float64(n-1)+more) && now > seq.first+seq.sla.TPOT*time.Duration(n)
+	return mean > seq.sla.TPOT.Seconds()*(float64(n-1)+more)
 }
 
 // giveUp makes a sequence whose SLA cannot be met best effort, so that it delays none whose SLA can.

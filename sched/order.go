@@ -100,7 +100,7 @@ func (q *queue) letGo(seq *Sequence) {
 	}
 }
 
-func (q *queue) laneOf(seq *Sequence) int { return b2i(len(seq.tokens) > q.MaxBatchTokens) }
+func (q *queue) laneOf(seq *Sequence) uint8 { return uint8(b2i(len(seq.tokens) > q.MaxBatchTokens)) }
 
 // enqueue puts a waiting sequence in order, unless it waits for another one to compute its prompt.
 func (q *queue) enqueue(seq *Sequence) {

@@ -29,7 +29,7 @@ type Row struct {
 	// Runs cut the row where its recurrent state changes blocks; nil for a model without any.
 	Runs []kvcache.Run
 
-	epoch uint32
+	epoch uint16
 }
 
 // Token returns the id at absolute position pos of the row. known is false when it is still being
@@ -153,9 +153,12 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	}
 	for _, q := range s.order {
 		q.ahead, q.rowsOnly, q.urgency = q.served > least+lag, false, q.promptLatest
-		if s.presses(q, now, 2) { // two, for a chunk of a prompt that is worth a step
+	}
+	next, need := s.nextPrompt()
+	for _, q := range s.order {
+		if s.presses(q, now, next, need) {
 			q.urgency = q.latest
-			if q.ahead && s.presses(q, now, 1) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
+			if q.ahead && s.presses(q, now, next, min(need, next.leastOf())) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
 				q.ahead, q.rowsOnly = false, true
 			}
 		}
@@ -171,33 +174,78 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	})
 }
 
-// presses says that a token of q's decoding rows might be late if another model stepped now, for so many times its
-// shortest step, and those whose tokens are due before.
-func (s *Scheduler) presses(q *queue, now time.Duration, times float64) bool {
-	if q.rowDue == never {
-		return false
+// nextPrompt is the model whose prompts should be computed next, if nothing presses, and the seconds of a step that is
+// worth it: twice the one with the smallest chunk, but no more than streams leave between two of their tokens.
+func (s *Scheduler) nextPrompt() (next *queue, need float64) {
+	for _, q := range s.order {
+		if q.ahead || q.least <= q.seconds {
+			continue
+		}
+		if next == nil || q.promptLatest < next.promptLatest || q.promptLatest == next.promptLatest && q.served < next.served {
+			next = q
+		}
 	}
-	before, other := q.least, 0.0
-	for _, o := range s.order {
-		if o != q {
-			other = max(other, o.least)
-			if o.rowDue <= q.rowDue {
-				before += o.least
+	if next == nil {
+		return nil, 0
+	}
+	tightest, rows := never, 0.0
+	for _, q := range s.order {
+		if q.rowDue != never {
+			tightest = min(tightest, q.targets[0].tpot)
+			if q != next {
+				rows += q.seconds
 			}
 		}
 	}
-	return margin*(q.rowDue-now).Seconds() < before+times*other
+	need = 2 * next.least
+	if tightest != never {
+		need = min(need, margin*(margin*tightest.Seconds()-rows))
+	}
+	return next, max(need, next.least)
+}
+
+// leastOf is the time of the shortest step with some of a prompt; 0 of no model.
+func (q *queue) leastOf() float64 {
+	if q == nil {
+		return 0
+	}
+	return q.least
+}
+
+// presses says that a token of q's decoding rows might be late if a step of next took so many seconds now, or, when
+// that is q or nobody, if another model stepped, and those whose tokens are due before stepped after it.
+func (s *Scheduler) presses(q *queue, now time.Duration, next *queue, need float64) bool {
+	if q.rowDue == never {
+		return false
+	}
+	before, other := q.seconds, 0.0
+	for _, o := range s.order {
+		if o == q || o == next {
+			continue
+		}
+		if other = max(other, o.seconds); o.rowDue <= q.rowDue {
+			before += o.seconds
+		}
+	}
+	if next == nil || next == q {
+		need = other
+	}
+	return margin*(q.rowDue-now).Seconds() < before+need
 }
 
 func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
+	s.touched = 0
 	for _, seq := range q.running {
-		if seq.todo() > 0 && seq.shifts() {
+		s.touched += seq.touch()
+		n := seq.todo()
+		if n > 0 && seq.shifts() {
 			s.shift(seq)
+			n = seq.todo()
 		}
-		if seq.todo() > 1 {
+		if n > 1 {
 			s.prompts = append(s.prompts, seq)
 		}
 	}
@@ -234,8 +282,8 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
-		drafts = max(0, min(len(seq.draft), most, seq.left()-1))
-		if r := seq.queue.Regimes; seq.regime < len(r) { // the row belongs to one regime
+		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
+		if r := seq.queue.Regimes; drafts > 0 && seq.regime < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
 		}
 	}
@@ -291,7 +339,12 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
 func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
-	r := Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
+	if len(p.Rows) == cap(p.Rows) {
+		p.Rows = slices.Grow(p.Rows, 1)
+	}
+	p.Rows = p.Rows[:len(p.Rows)+1]
+	r := &p.Rows[len(p.Rows)-1]
+	*r = Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
 	seq.planned += n
 	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
@@ -300,13 +353,12 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafting = true
 		} else {
 			seq.pending++
-			seq.draft = seq.draft[:0]
+			seq.drafts = 0
 		}
 	}
 	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
 		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}
-	p.Rows = append(p.Rows, r)
 	p.Tokens += r.N
 }

@@ -41,6 +41,7 @@ type weights struct {
 	leaving  bool          // it admits nobody, so that it can make room for Scheduler.incoming
 	unload   bool          // the same, because Park asked for it
 	wanted   bool          // Load asked for it
+	turned   bool          // a request was refused because it is not here: who comes again should find it
 	loadTime time.Duration // of the last load, or as declared
 	loaded   time.Time
 	used     time.Time // when it last had a sequence, as far as arrange has seen
@@ -117,7 +118,8 @@ func (s *Scheduler) Switched(sw *Switch, err error, now time.Time) {
 		return
 	}
 	w := &q.weights
-	w.wanted, w.asked, w.passed = false, 0, 0
+	turned := w.turned
+	w.wanted, w.turned, w.asked, w.passed = false, false, 0, 0
 	took := max(0, now.Sub(sw.begun))
 	q.stats.LoadSeconds += took.Seconds()
 	if err != nil {
@@ -132,6 +134,8 @@ func (s *Scheduler) Switched(sw *Switch, err error, now time.Time) {
 	w.stay = stay.Add(s.minResident(q))
 	if len(q.waiting) > 0 {
 		w.owed = q.waiting[0].age
+	} else if turned {
+		w.stay = w.stay.Add(leastResident) // for who comes again
 	}
 	q.served = max(q.served, s.served) // time that it was not here earns no credit
 }
@@ -148,7 +152,7 @@ func (s *Scheduler) Park(name string, err error, now time.Time) error {
 		s.FailModel(name, err)
 	}
 	w := &q.weights
-	w.wanted = false
+	w.wanted, w.turned = false, false
 	if w.state == Resident || w.state == Loading {
 		w.unload = true
 		s.unhold(q)
@@ -228,8 +232,11 @@ func (q *queue) admits() bool {
 
 // asks says that q is parked and somebody wants it.
 func (q *queue) asks() bool {
-	return q.weights.state == Parked && (len(q.waiting) > 0 || q.weights.wanted)
+	return q.weights.state == Parked && (q.called() || q.weights.wanted)
 }
+
+// called says that requests want q: room is made for it.
+func (q *queue) called() bool { return len(q.waiting) > 0 || q.weights.turned }
 
 // still says that nothing of q runs, or is in flight.
 func (s *Scheduler) still(q *queue) bool {
@@ -322,7 +329,7 @@ func (s *Scheduler) arrange(now time.Time) {
 			w.asked = s.asks
 		}
 	}
-	if s.incoming != nil && len(s.incoming.waiting) == 0 {
+	if s.incoming != nil && !s.incoming.called() {
 		s.bringNext(nil)
 	}
 	if s.change != nil {
@@ -342,7 +349,7 @@ func (s *Scheduler) choose(now time.Time) {
 	var best *queue
 	var bestAt time.Time
 	for _, q := range s.queues {
-		if !q.asks() || len(q.waiting) == 0 {
+		if !q.asks() || !q.called() {
 			continue
 		}
 		at := q.deadline(now)

@@ -188,7 +188,7 @@ func (s *Scheduler) loadWait(q *queue, now time.Time) time.Duration {
 		}
 	}
 	for _, o := range s.queues {
-		if o == q || !o.asks() || len(o.waiting) == 0 || o != s.incoming && q.asks() && q.before(o) {
+		if o == q || !o.asks() || !o.called() || o != s.incoming && q.asks() && q.before(o) {
 			continue
 		}
 		wait += o.weights.loadTime

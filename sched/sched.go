@@ -102,6 +102,7 @@ type Scheduler struct {
 	urgent  []*Sequence
 	tried   []*Sequence // scratch of admit
 	evicted bool        // the plan being made has preempted
+	touched int         // keeps Sequence.touch from being left out
 }
 
 // queue is one model's sequences, each list in order of age.
@@ -128,6 +129,10 @@ type queue struct {
 	ahead    bool // of the hungry ones by Limits.Lag
 	rowsOnly bool // it is, but gets a step of rows that decode
 	urgency  time.Duration
+
+	demand                 demand
+	entitled, floor, level float64 // scratch of kept
+	filled                 bool
 
 	served float64 // seconds of device time by weight, with the plans in flight as estimated
 	cost   estimate

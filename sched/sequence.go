@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -9,24 +10,17 @@ import (
 
 // Sequence is one generation: prompt tokens and then sampled tokens. The submitter fills the
 // exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
+//
+// What each step asks of a decoding sequence stands together, in three lines of 64 bytes, and the whole fits 512 bytes, which the
+// allocator aligns: with many models every line read in a step is one that has left the processor's caches.
 type Sequence struct {
 	Model    string
 	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
 	Key      string           // whose it is: keys share a model fairly
-	Prompt   []int32          // at least one token
-
-	MaxTokens int     // to sample; 0 computes the prompt only
-	MinTokens int     // an end token before this many sampled tokens does not end it
-	EndTokens []int32 // nil when end tokens are ignored
 
 	// Marks are positions in the prompt, ascending, that other prompts may share up to: the ends of the
 	// system prompt and of turns. The end of the prompt is one anyway.
 	Marks []int
-
-	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
-	PromptLogits bool
-	// SkipPrefix computes the whole prompt even if its blocks are cached. It still leaves its own.
-	SkipPrefix bool
 
 	// Priority orders what waits, higher first; below 0 is background. It delays nobody for ever.
 	Priority int
@@ -34,47 +28,67 @@ type Sequence struct {
 
 	User any // the submitter's own
 
-	queue   *queue
-	state   state
-	age     uint64 // order of arrival
-	arrival time.Time
+	// SkipPrefix computes the whole prompt even if its blocks are cached. It still leaves its own.
+	SkipPrefix bool
+	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
+	PromptLogits bool
 
-	// By the scheduler's own clock: when it came, when its first and its last token did, when its next one is due
-	// by its SLA (while it waits: what it is ordered by), and when a step has to begin for that. late says that
-	// its SLA cannot be met any more; promised that it is in Scheduler.promises.
-	sla                    SLA
-	came, first, last, due time.Duration
-	latest                 time.Duration
-	late, promised         bool
-	work                   float64 // seconds that its prompt was predicted to take when it was accepted
+	EndTokens []int32 // nil when end tokens are ignored
+	MinTokens int     // an end token before this many sampled tokens does not end it
+	MaxTokens int     // to sample; 0 computes the prompt only
+	Prompt    []int32 // at least one token
 
-	account     *account
-	lane, place int // in the order of waiting; place is -1 when it is not in it
-
-	blocks *kvcache.BlockTable
 	tokens []int32 // prompt, then sampled
-	marks  []int   // Marks and the end of the prompt
-	regime int     // of blocks
+	blocks *kvcache.BlockTable
 
 	// Positions before computed are stored and committed; before planned, stored once the plans
 	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
-	computed, planned int
+	planned, computed int
 	pending           int
-	drafting          bool
-	draft             []int32
-	epoch             uint32 // rows of another epoch are void
 
-	family    *family // of the request's sequences with the same prompt; nil when it is alone
-	prefilled bool    // the prompt was computed once
-	streaming bool    // counted in Scheduler.streaming
-	plain     bool    // and in Scheduler.plain
-	cached    int
-	wanted    int // prompt logits before this position were delivered
-	barren    int // rows in a row that yielded nothing
-	chunk     int // scratch of planPrompts
+	queue *queue
+
+	// By the scheduler's own clock: when its first and its last token came, when a step has to begin for its SLA, when its next
+	// token is due by that (while it waits: what it is ordered by), and when it came itself. late says that its SLA
+	// cannot be met any more; promised that it is in Scheduler.promises.
+	first, last time.Duration
+	sla         SLA
+
+	epoch     uint16 // rows of another epoch are void
+	drafts    uint16 // how many of draft are proposed
+	state     state
+	late      bool
+	streaming bool // counted in Scheduler.streaming
+	prefilled bool // the prompt was computed once
+
+	draft             []int32
+	latest, due, came time.Duration
+	wanted            int   // prompt logits before this position were delivered
+	barrenAt          int32 // rows that yielded nothing, since there were so many tokens, are barren
+	barren            uint8
+	drafting          bool
+	promised, plain   bool // plain: counted in Scheduler.plain
+
+	cached  int32
+	lane    uint8  // in the order of waiting
+	place   int    // and where in it; -1 when it is not in it
+	age     uint64 // order of arrival
+	arrival time.Time
+	work    float64 // seconds that its prompt was predicted to take when it was accepted
+	account *account
+	marks   []int   // Marks and the end of the prompt
+	family  *family // of the request's sequences with the same prompt; nil when it is alone
+	regime  int     // of blocks
+	chunk   int     // scratch of planPrompts
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
+}
+
+// touch reads the lines that a step works on. Done for many sequences at first, the processor waits for their memory
+// at once instead of for one after the other. The sum is only so that it is not left out.
+func (q *Sequence) touch() int {
+	return q.MaxTokens + q.planned + q.pending + q.blocks.Tokens()
 }
 
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
@@ -110,7 +124,7 @@ func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 func (q *Sequence) Regime() int { return q.regime }
 
 // CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
-func (q *Sequence) CachedTokens() int { return q.cached }
+func (q *Sequence) CachedTokens() int { return int(q.cached) }
 
 // Arrival is when it was submitted.
 func (q *Sequence) Arrival() time.Time { return q.arrival }
@@ -125,7 +139,8 @@ func (q *Sequence) Done() bool { return q.state == ended }
 // none; what it does not check is dropped. No effect while a sample is in flight.
 func (q *Sequence) SetDraft(tokens []int32) {
 	if q.state == running && q.pending == 0 && !q.drafting {
-		q.draft = append(q.draft[:0], tokens...)
+		q.draft = append(q.draft[:0], tokens[:min(len(tokens), math.MaxUint16)]...)
+		q.drafts = uint16(len(q.draft))
 	}
 }
 
@@ -140,7 +155,9 @@ func (q *Sequence) todo() int {
 }
 
 // shifts says that its next row belongs to another regime than its blocks.
-func (q *Sequence) shifts() bool { return q.queue.regime(len(q.tokens)+q.pending) != q.regime }
+func (q *Sequence) shifts() bool {
+	return len(q.queue.Regimes) > 0 && q.queue.regime(len(q.tokens)+q.pending) != q.regime
+}
 
 // left is how many tokens may be sampled beyond those in flight.
 func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pending }
@@ -148,7 +165,7 @@ func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pendin
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
 	q.computed, q.planned, q.pending = n, n, 0
-	q.drafting, q.draft = false, q.draft[:0]
+	q.drafting, q.drafts = false, 0
 	q.epoch++
 }
 

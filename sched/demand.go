@@ -1,0 +1,136 @@
+package sched
+
+import (
+	"math"
+	"time"
+)
+
+// Each model is entitled to what it is asked for, up to the level at which all of that fills the device: it is max-min
+// fair, by weight. What a model is asked for is what comes, accepted or not, over the last demandSeconds or so; what it has
+// is what its accepted streams and prompts take. The difference is kept free of the others' requests, so that a model
+// that asks for less than its share finds room, however much the others ask for.
+
+const (
+	demandSeconds = 10
+	// settleSeconds is the shortest time that rates are taken over: one burst is no rate.
+	settleSeconds = 4
+)
+
+// demand is what one model is asked for, in sums that fade.
+type demand struct {
+	offered, work, accepted float64 // sequences with a TPOT, seconds of prompt work, and of those that were accepted
+	begun, last             time.Duration
+	started                 bool
+	tpot                    time.Duration // the last one asked for
+	mean                    float64       // seconds of prompt work of a request
+}
+
+// fade brings the sums to now.
+func (d *demand) fade(now time.Duration) {
+	if !d.started {
+		d.started, d.begun, d.last = true, now, now
+	}
+	if dt := (now - d.last).Seconds(); dt > 0 {
+		f := math.Exp(-dt / demandSeconds)
+		d.offered, d.work, d.accepted = d.offered*f, d.work*f, d.accepted*f
+		d.last = now
+	}
+}
+
+// per turns a sum into a rate a second.
+func (d *demand) per(sum float64, now time.Duration) float64 {
+	t := max(settleSeconds, (now - d.begun).Seconds())
+	return sum / (demandSeconds * (1 - math.Exp(-t/demandSeconds)))
+}
+
+// offer counts a request with an SLA.
+func (q *queue) offer(a ask, work float64, accepted bool, now time.Duration) {
+	q.demand.fade(now)
+	if a.sla.TPOT > 0 {
+		q.demand.offered += float64(a.n)
+		q.demand.tpot = a.sla.TPOT
+	}
+	q.demand.work += work
+	average(&q.demand.mean, work)
+	if accepted {
+		q.demand.accepted += work
+	}
+}
+
+// use is the share of the device that q's accepted streams and prompts take, with n more sequences of an SLA.
+func (q *queue) use(sla SLA, n int, now time.Duration) float64 {
+	q.demand.fade(now)
+	return q.streamShare(sla, n) + q.demand.per(q.demand.accepted, now)
+}
+
+// asked is the share that q would take if all that comes were accepted, and least what it takes to serve anybody with
+// some profit: a fifth more than a single stream, since weights are read for one as for many.
+func (q *queue) asked(now time.Duration) (asked, least float64) {
+	d := &q.demand
+	asked = d.per(d.work, now)
+	if d.offered > 0 && d.tpot > 0 {
+		tpot := d.tpot.Seconds()
+		rows := d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
+		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
+		least = 1.2 * q.rowsSeconds(1) / tpot
+	}
+	asked = max(asked, q.use(SLA{}, 0, now))
+	return asked, min(asked, least)
+}
+
+// promptShare is the share of the device that the prompts accepted of late take.
+func (s *Scheduler) promptShare(now time.Duration) float64 {
+	sum := 0.0
+	for _, q := range s.queues {
+		q.demand.fade(now)
+		sum += q.demand.per(q.demand.accepted, now)
+	}
+	return sum
+}
+
+// fades is after how many seconds promptShare is down to share, if nothing comes.
+func (s *Scheduler) fades(share float64, now time.Duration) float64 {
+	if share <= 0 {
+		return math.Inf(1)
+	}
+	return max(0, demandSeconds*math.Log(s.promptShare(now)/share))
+}
+
+// kept is the share of the device that models other than q are entitled to and do not have. It sets what each is
+// entitled to.
+func (s *Scheduler) kept(q *queue, now time.Duration) float64 {
+	left, weights := fullShare, 0.0
+	for _, o := range s.queues {
+		o.entitled, o.floor = o.asked(now)
+		weights += o.Weight
+	}
+	// Who asks for less than the level has it all, and who cannot do with it has its least; the level of the others
+	// moves by what is left.
+	for again := true; again && weights > 0; {
+		again = false
+		level := max(0, left) / weights
+		for _, o := range s.queues {
+			o.level = level * o.Weight
+			if o.filled || o.entitled > o.level && o.floor <= o.level {
+				continue
+			}
+			if o.entitled > o.level {
+				o.entitled = o.floor
+			}
+			o.filled, again = true, true
+			left -= o.entitled
+			weights -= o.Weight
+		}
+	}
+	sum := 0.0
+	for _, o := range s.queues {
+		if !o.filled {
+			o.entitled = min(o.entitled, o.level)
+		}
+		o.filled = false
+		if o != q {
+			sum += max(0, o.entitled-o.use(SLA{}, 0, now))
+		}
+	}
+	return sum
+}
