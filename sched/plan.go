@@ -79,7 +79,7 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		return nil
 	}
 	s.arrange(now)
-	p, at := s.newPlan(), s.at(now)
+	p, at := s.newPlan(), s.begins(s.at(now))
 	s.byUrgency(at)
 	for i, q := range s.order {
 		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
@@ -87,16 +87,19 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		if len(p.Rows) == 0 {
 			continue
 		}
+		before := q.served
+		s.charge(p)
+		soon := at + seconds(p.said)
 		for i := range p.Rows { // last: snapshots take what memory is left
 			r := &p.Rows[i]
+			r.Seq.soon = soon
 			r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
 		}
 		if len(s.inFlight) == 0 {
 			for _, idle := range s.order[:i] { // what cannot run earns no credit
-				idle.served = max(idle.served, q.served)
+				idle.served = max(idle.served, before)
 			}
 		}
-		s.charge(p)
 		q.dirty = true
 		s.inFlight = append(s.inFlight, p)
 		return p
