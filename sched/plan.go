@@ -52,6 +52,7 @@ type Plan struct {
 	Tokens int // sum of the rows' N
 
 	queue   *queue
+	runs    []kvcache.Run // of all rows
 	work    Work
 	said    float64 // seconds it was predicted to take
 	charged float64 // and was booked with
@@ -82,7 +83,7 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 	p, at := s.newPlan(), s.begins(s.at(now))
 	s.byUrgency(at)
 	for i, q := range s.order {
-		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
+		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], runs: p.runs[:0], queue: q}
 		s.planQueue(p, q, at)
 		if len(p.Rows) == 0 {
 			continue
@@ -93,7 +94,10 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		for i := range p.Rows { // last: snapshots take what memory is left
 			r := &p.Rows[i]
 			r.Seq.soon = soon
-			r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
+			n := len(p.runs)
+			if p.runs = q.Cache.Advance(p.runs, r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks); len(p.runs) > n {
+				r.Runs = p.runs[n:len(p.runs):len(p.runs)]
+			}
 		}
 		if len(s.inFlight) == 0 {
 			for _, idle := range s.order[:i] { // what cannot run earns no credit
