@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -29,6 +30,7 @@ func (s *service) hold(t testing.TB, b body) (leave func() bool) {
 		resp.Body.Close()
 		ended <- err
 	}()
+	eventually(t, "it runs", func() bool { return s.of(t, b["model"].(string)).Running > 0 })
 	return func() bool {
 		cancel()
 		return <-ended != nil
@@ -56,9 +58,13 @@ func TestB36ClientGone(t *testing.T) {
 			if ran := s.verified(t).of(t, "vllm:prompt_tokens_total", m.long); ran != 1 { // the holder's is one token
 				t.Errorf("%v prompt tokens ran, want the holder's", ran)
 			}
-			eventually(t, "all are counted as gone", func() bool {
-				return s.metrics(t)[`openinfer_http_replies_total{path="/v1/completions",status="499"}`] == float64(drops+1)
-			})
+			replies, want := map[string]int{}, map[string]int{"499": drops + 1}
+			for begun := time.Now(); !maps.Equal(replies, want) && time.Since(begun) < 10*time.Second; time.Sleep(2 * time.Millisecond) {
+				replies = s.replies(t)
+			}
+			if !maps.Equal(replies, want) {
+				t.Errorf("%v replies are counted, want %v", replies, want)
+			}
 		})
 	})
 

@@ -123,7 +123,7 @@ func TestB39PoolExhausted(t *testing.T) {
 
 	t.Run("full for ten minutes", func(t *testing.T) {
 		machines(t, func(t *testing.T, m machine) {
-			last := time.Duration(many(1, 3, 600)) * time.Second
+			last := time.Duration(many(1, 2, 600)) * time.Second
 			if m.virtual { // larger models make fewer steps in that time; one has a recurrent state
 				m = m.with("sim:l4", "phi-4", "qwen3.5-9b")
 				last = time.Duration(many(1, 10, 60)) * time.Minute
@@ -179,7 +179,7 @@ func TestB39PoolExhausted(t *testing.T) {
 	t.Run("two a second", func(t *testing.T) {
 		machines(t, func(t *testing.T, m machine) {
 			const in, out = 2048, 128
-			n, every := many(4, 12, 500), time.Duration(0)
+			n, every := many(3, 6, 500), time.Duration(0)
 			if m.virtual {
 				n, every, m.device = many(50, 500, 2000), 500*time.Millisecond, "sim:l4"
 			}

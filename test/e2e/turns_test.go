@@ -45,7 +45,7 @@ func TestB38LoadingAnother(t *testing.T) {
 	t.Run("a long answer is not cut", func(t *testing.T) {
 		machines(t, func(t *testing.T, m machine) {
 			s := m.turns(t)
-			long := says(m.long, []int32{301, 302, 303}, 4000, true)
+			long := says(m.long, []int32{301, 302, 303}, 2500, true)
 			alone := time.Now()
 			want := s.whole(t, long)
 			took := time.Since(alone)
@@ -130,7 +130,7 @@ func TestB38LoadingAnother(t *testing.T) {
 					m.device = "sim:l4" // fewer steps a second
 				}
 				s := m.turns(t)
-				last := time.Duration(many(0, 4, 120)) * time.Second
+				last := time.Duration(many(0, 3, 120)) * time.Second
 				if m.virtual {
 					last = time.Duration(many(20, 120, 1200)) * time.Second
 				}
