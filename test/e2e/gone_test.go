@@ -213,7 +213,9 @@ func TestB37CancelHurtsNobody(t *testing.T) {
 			if i%3 == 0 { // in the queue or in its prompt, else in its answer
 				doomed = says(model, fewTokens(r, 700), 300, i%2 == 0)
 				steps := s.of(t, model).Steps
-				gone = func() { eventually(t, "steps are made", func() bool { return s.of(t, model).Steps > steps+int64(i%4) }) }
+				gone = func() {
+					eventually(t, "steps are made", func() bool { return s.of(t, model).Steps > steps+int64(i%4) })
+				}
 			}
 			wait.Go(func() { s.dropped(t, doomed, i%3*(1+i%7), gone) })
 			if i%3 == 1 {

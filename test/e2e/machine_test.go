@@ -69,14 +69,13 @@ func (m machine) open(t *testing.T, o engine.Options, a api.Options) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stop := &service{}, func() {}
 	if m.virtual {
-		s, stop = inMemory(e, a)
-	} else {
-		s = start(e, a)
-		stop = s.close
+		s, stop := inMemory(e, a)
+		t.Cleanup(stop)
+		return s
 	}
-	t.Cleanup(stop)
+	s := start(e, a)
+	t.Cleanup(s.close)
 	return s
 }
 

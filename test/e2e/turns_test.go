@@ -72,7 +72,7 @@ func TestB38LoadingAnother(t *testing.T) {
 			}
 			m.within(t, "the long answer", ended, took+time.Millisecond)
 			m.within(t, "the other model's, after it,", answered-ended, 500*time.Millisecond) // a load of 1 GB and five tokens
-			if got := s.whole(t, long); !got.same(want) { // the same weights as before
+			if got := s.whole(t, long); !got.same(want) {                                     // the same weights as before
 				t.Errorf("after it was parked: %v, before %v", got, want)
 			}
 			s.verified(t)
@@ -130,7 +130,7 @@ func TestB38LoadingAnother(t *testing.T) {
 					m.device = "sim:l4" // fewer steps a second
 				}
 				s := m.turns(t)
-				last := time.Duration(many(0, 3, 120)) * time.Second
+				last := time.Duration(many(1, 3, 120)) * time.Second
 				if m.virtual {
 					last = time.Duration(many(20, 120, 1200)) * time.Second
 				}
@@ -167,7 +167,7 @@ func TestB38LoadingAnother(t *testing.T) {
 				wait.Wait()
 				// a model stays for two seconds
 				n, most := s.loads(), int64(time.Since(begun)/(2*time.Second))+3
-				if n > most || m.virtual && n < most/4 || answers[0].Load() == 0 || answers[1].Load() == 0 && last > 0 {
+				if n > most || m.virtual && n < most/4 || answers[0].Load() == 0 || answers[1].Load() == 0 {
 					t.Errorf("%d loads of at most %d, %d and %d answers", n, most, answers[0].Load(), answers[1].Load())
 				}
 				if few, many := min(answers[0].Load(), answers[1].Load()), max(answers[0].Load(), answers[1].Load()); m.virtual && few < many/4 {
