@@ -43,7 +43,7 @@ func TestRecordSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range models {
-		recordLoad(t, e, m.Name, map[bool]int{true: 60, false: 40}[m.Path == ""])
+		recordLoad(t, e, m.Name, map[bool]int{true: 180, false: 120}[m.Path == ""])
 	}
 	if err := e.Close(); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,7 @@ func TestPredictorRecorded(t *testing.T) {
 	}
 	for _, m := range models {
 		p := newPredictor(nil)
-		got, floor := median(replay(p, steps[m], 100)), noise(steps[m])
+		got, floor := median(replay(p, steps[m], 200)), noise(steps[m])
 		t.Logf("%s: %d steps, median error %.1f %%; equal steps in a row differ by %.1f %%", m, len(steps[m]), 100*got, 100*floor)
 		const busyFactor = 2.2
 		if got > max(0.1, busyFactor*floor) {

@@ -179,6 +179,7 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 	}
 	fmt.Printf(" switches at 2x |\n|---|%s---|\n", strings.Repeat("---|", len(loads)))
 	var twice []virtual.Result
+	var cells []cell
 	for _, w := range ways {
 		if !strings.Contains(w.name, f.only) {
 			continue
@@ -202,6 +203,7 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 				high = max(high, x)
 			}
 			fmt.Printf(" %.0f (%.0f-%.0f) %.0f %% |", mean, low, high, 100*met)
+			cells = append(cells, cell{w.name, l, mean, met})
 			if l == 2 {
 				twice = append(twice, rs[0])
 				switches = rs[0].Switches
@@ -209,6 +211,7 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 		}
 		fmt.Printf(" %d |\n", switches)
 	}
+	compare(cells)
 	for _, r := range twice {
 		fmt.Printf("\nAt 2x, %s (one run):\n\n| model | offered | refused | served | in time | sellable tok/s | TTFT p95 | TPOT p95 | device time | fair share |\n|---|---|---|---|---|---|---|---|---|---|\n", r.Way)
 		for _, x := range r.Models {
@@ -218,6 +221,39 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 		f.line(r.Sum())
 		fmt.Println(" |")
 	}
+}
+
+// cell is one way's result at one load.
+type cell struct {
+	way             string
+	load, sold, met float64
+}
+
+// compare says of ours how it holds under load, and how many times the others' it is.
+func compare(cells []cell) {
+	var most float64
+	for _, c := range cells {
+		if c.way != "ours" {
+			continue
+		}
+		if most = max(most, c.sold); c.load != 1 && c.load != 2 {
+			continue
+		}
+		fmt.Printf("\nOurs at %gx: %.0f %% of the most that it sold at this load or a smaller one.", c.load, 100*c.sold/most)
+		for _, o := range cells {
+			if o.way != "ours" && o.load == c.load {
+				fmt.Printf(" Against %s: %s the tokens sold, %s the requests answered in time (SLO attainment).", o.way, times(c.sold, o.sold), times(c.met, o.met))
+			}
+		}
+		fmt.Println()
+	}
+}
+
+func times(a, b float64) string {
+	if b == 0 {
+		return "infinitely many times"
+	}
+	return fmt.Sprintf("%.1f times", a/b)
 }
 
 func (f *fleet) line(x virtual.ModelResult) {
