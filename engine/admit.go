@@ -114,7 +114,7 @@ func (m *model) refused(err error) error {
 		return nil
 	case errors.As(err, &over):
 		reason := &m.count.refusedFull
-		if over.Target > 0 {
+		if over.Predicted > 0 {
 			reason = &m.count.refusedSLA
 		}
 		reason.Add(1)

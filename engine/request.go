@@ -179,16 +179,23 @@ type OverCapacityError struct {
 	Model      string
 	RetryAfter time.Duration
 	Waiting    int // sequences of the model that are accepted and do not run yet
-	// Predicted is when the first token would have come and Target when it was wanted, from the request's arrival; both 0
-	// when the queue was full.
+	// Predicted is when the first token would have come, 0 when the queue was full, and Target when it was wanted, 0 when
+	// only a TPOT was; from the request's arrival. Predicted may be within Target: too little for what was accepted to be in
+	// time as well, or for the prediction to be relied on.
 	Predicted, Target time.Duration
 }
 
 func (e *OverCapacityError) Error() string {
 	retry := fmt.Sprintf("retry after %.0f s", math.Ceil(e.RetryAfter.Seconds()))
-	if e.Target > 0 {
-		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v; %s", ErrOverCapacity, e.Model,
-			e.Predicted.Round(time.Millisecond), e.Target.Round(time.Microsecond), retry)
+	predicted, target := e.Predicted.Round(100*time.Microsecond), e.Target.Round(time.Microsecond)
+	switch {
+	case e.Target > 0 && e.Predicted > e.Target:
+		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v; %s", ErrOverCapacity, e.Model, predicted, target, retry)
+	case e.Target > 0:
+		return fmt.Sprintf("%v: model %s cannot promise this SLA beside what it has accepted (first token predicted after %v, wanted within %v); %s",
+			ErrOverCapacity, e.Model, predicted, target, retry)
+	case e.Predicted > 0:
+		return fmt.Sprintf("%v: model %s cannot promise this time per token beside what it has accepted; %s", ErrOverCapacity, e.Model, retry)
 	}
 	return fmt.Sprintf("%v: model %s has %d requests waiting, as many as may; %s", ErrOverCapacity, e.Model, e.Waiting, retry)
 }
