@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -82,31 +81,21 @@ func (h *Handler) loadedModel(w *reply, r *http.Request, o *object) (engine.Mode
 	return h.await(w, r, m, false)
 }
 
-// await waits for a model that is still loading. The headers of a stream go out at once and
-// comments follow on a wall clock, so that a client's read time-out does not strike; what is wrong
-// with such a request is then told by an event.
+// await waits for a model that is still loading. Who may not wait is refused like anybody else; the stream of who
+// waits begins after a while, and comments follow on a wall clock, so that a client's read time-out does not strike.
+// What is wrong with a request whose stream has begun is told by an event.
 func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bool) (engine.ModelInfo, error) {
 	if m.Ready {
 		return m, nil
 	}
-	if !stream {
-		if err := h.gen.Await(r.Context(), m.Name); err != nil {
-			return m, err
-		}
-		return h.model(m.Name)
-	}
-	if err := h.gen.Admit(engine.Request{Model: m.Name, N: 1}); err != nil && !errors.Is(err, engine.ErrNotReady) {
-		return m, err
-	}
-	out, err := newSSE(w, h.WriteTimeout)
-	if err != nil {
-		return m, err
-	}
-	w.sse = out
 	done := make(chan error, 1)
 	go func() { done <- h.gen.Await(r.Context(), m.Name) }()
-	tick := time.NewTicker(h.KeepAlive)
-	defer tick.Stop()
+	var tick <-chan time.Time
+	if stream {
+		ticker := time.NewTicker(h.KeepAlive)
+		defer ticker.Stop()
+		tick = ticker.C
+	}
 	for {
 		select {
 		case err := <-done:
@@ -114,9 +103,16 @@ func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bo
 				return m, err
 			}
 			return h.model(m.Name)
-		case <-tick.C:
-			out.comment()
-			if err := out.flush(); err != nil {
+		case <-tick:
+			if w.sse == nil {
+				out, err := newSSE(w, h.WriteTimeout)
+				if err != nil {
+					return m, err
+				}
+				w.sse = out
+			}
+			w.sse.comment()
+			if err := w.sse.flush(); err != nil {
 				return m, err // r's context ends with the connection, and Await with it
 			}
 		}

@@ -99,8 +99,8 @@ func TestRefusalsOfAnSLA(t *testing.T) {
 	}{
 		{engine.OverCapacityError{Waiting: 7}, "has 7 requests waiting, as many as may"},
 		{engine.OverCapacityError{Predicted: 1640 * time.Microsecond, Target: 1500 * time.Microsecond}, "after 1.6ms, wanted within 1.5ms"},
-		{engine.OverCapacityError{Predicted: time.Second, Target: 1200 * time.Millisecond}, "cannot promise this SLA beside what it has accepted (first token predicted after 1s, wanted within 1.2s)"},
-		{engine.OverCapacityError{Predicted: time.Second}, "cannot promise this time per token beside what it has accepted"},
+		{engine.OverCapacityError{Predicted: time.Second, Target: 1200 * time.Millisecond}, "after 1s, wanted within 1.2s, but cannot promise that"},
+		{engine.OverCapacityError{Predicted: time.Second}, "cannot promise the time per token that is wanted"},
 	} {
 		c.over.Model, c.over.RetryAfter = "M", time.Second
 		if got := c.over.Error(); !strings.Contains(got, c.want) {

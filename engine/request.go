@@ -180,8 +180,8 @@ type OverCapacityError struct {
 	RetryAfter time.Duration
 	Waiting    int // sequences of the model that are accepted and do not run yet
 	// Predicted is when the first token would have come, 0 when the queue was full, and Target when it was wanted, 0 when
-	// only a TPOT was; from the request's arrival. Predicted may be within Target: too little for what was accepted to be in
-	// time as well, or for the prediction to be relied on.
+	// only the time per token was; from the request's arrival. One predicted in time was refused because with it
+	// others' tokens, or its own later ones, would have been late.
 	Predicted, Target time.Duration
 }
 
@@ -189,13 +189,13 @@ func (e *OverCapacityError) Error() string {
 	retry := fmt.Sprintf("retry after %.0f s", math.Ceil(e.RetryAfter.Seconds()))
 	predicted, target := e.Predicted.Round(100*time.Microsecond), e.Target.Round(time.Microsecond)
 	switch {
-	case e.Target > 0 && e.Predicted > e.Target:
+	case e.Predicted > e.Target && e.Target > 0:
 		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v; %s", ErrOverCapacity, e.Model, predicted, target, retry)
 	case e.Target > 0:
-		return fmt.Sprintf("%v: model %s cannot promise this SLA beside what it has accepted (first token predicted after %v, wanted within %v); %s",
+		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v, but cannot promise that beside what it promised others; %s",
 			ErrOverCapacity, e.Model, predicted, target, retry)
 	case e.Predicted > 0:
-		return fmt.Sprintf("%v: model %s cannot promise this time per token beside what it has accepted; %s", ErrOverCapacity, e.Model, retry)
+		return fmt.Sprintf("%v: model %s cannot promise the time per token that is wanted beside what it promised others; %s", ErrOverCapacity, e.Model, retry)
 	}
 	return fmt.Sprintf("%v: model %s has %d requests waiting, as many as may; %s", ErrOverCapacity, e.Model, e.Waiting, retry)
 }

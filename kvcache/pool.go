@@ -152,22 +152,41 @@ func (p *Pool) reclaimable(before uint64, n int) bool {
 // not come free, so their cached blocks stay. The caller has counted that there is something.
 func (p *Pool) reclaim(c *Cache, whole bool, before uint64) {
 	best := -1.0
-	evict := func() { panic("kvcache: nothing to reclaim") }
-	offer := func(o *Cache, stamp uint64, f func()) {
+	var from *Cache
+	var what victim
+	offer := func(o *Cache, stamp uint64, v victim) {
 		if age := float64(p.clock-stamp) / o.cfg.Weight; age > best && stamp < before {
-			best, evict = age, f
+			best, from, what = age, o, v
 		}
 	}
 	if !whole && c.oldest != 0 {
-		offer(c, c.block(c.oldest).stamp, func() { c.evict(c.oldest) })
+		offer(c, c.block(c.oldest).stamp, oldestBlock)
 	}
 	for _, o := range p.caches {
 		if (whole || o != c) && o.idleHead != 0 {
-			offer(o, p.pages[o.idleHead].stamp, func() { o.evictPage(o.idleHead) })
+			offer(o, p.pages[o.idleHead].stamp, idlePage)
 		}
 		if o.oldestState != nil {
-			offer(o, o.oldestState.stamp, func() { o.evictState(o.oldestState) })
+			offer(o, o.oldestState.stamp, oldestState)
 		}
 	}
-	evict()
+	switch {
+	case from == nil:
+		panic("kvcache: nothing to reclaim")
+	case what == oldestBlock:
+		from.evict(from.oldest)
+	case what == idlePage:
+		from.evictPage(from.idleHead)
+	default:
+		from.evictState(from.oldestState)
+	}
 }
+
+// victim is what reclaim evicts of a cache.
+type victim uint8
+
+const (
+	oldestBlock victim = iota
+	idlePage
+	oldestState
+)

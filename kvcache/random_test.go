@@ -262,7 +262,7 @@ func (w *world) advance(t *rapid.T, s *walker, to int) []Run {
 		marks = append(marks, uniform(t, "mark", 0, len(s.tokens)))
 	}
 	slices.Sort(marks)
-	runs := s.c.Advance(s.t, s.done, to, marks)
+	runs := s.c.Advance(nil, s.t, s.done, to, marks)
 	at := s.done
 	for _, r := range runs {
 		if r.From != at || at > s.done && at%s.c.step != 0 {

@@ -48,8 +48,8 @@ type Run struct {
 // noLimit as a stamp is after all others.
 const noLimit = math.MaxUint64
 
-// Advance plans a row, the positions from..to-1 that follow those planned before, and returns its
-// runs, in order; nil for a model without recurrent state. The row is cut where a snapshot is to
+// Advance plans a row, the positions from..to-1 that follow those planned before, and returns runs with its
+// runs, in order, after them; none for a model without recurrent state. The row is cut where a snapshot is to
 // stay: at marks, which ascend, and at multiples of SnapshotTokens, all rounded down to whole blocks,
 // and at the last place in the row where whole blocks end. The last kind takes the place of its
 // sequence's one before when it is sealed. Snapshots are extra: taken from free pages, else in the
@@ -57,14 +57,14 @@ const noLimit = math.MaxUint64
 //
 // The calls for a step's rows follow all its calls of Match and Extend; then no run writes what
 // another row of the step touches.
-func (c *Cache) Advance(t *BlockTable, from, to int, marks []int) []Run {
+func (c *Cache) Advance(runs []Run, t *BlockTable, from, to int, marks []int) []Run {
 	if c.statePages == 0 {
-		return nil
+		return runs
 	}
-	return c.advance(t, from, to, marks)
+	return c.advance(runs, t, from, to, marks)
 }
 
-func (c *Cache) advance(t *BlockTable, from, to int, marks []int) []Run {
+func (c *Cache) advance(runs []Run, t *BlockTable, from, to int, marks []int) []Run {
 	st := &t.state
 	if st.own == nil || from != st.at || to <= from {
 		panic(fmt.Sprintf("kvcache: %s: advance from %d to %d, state at %d", c.cfg.Model, from, to, st.at))
@@ -76,7 +76,6 @@ func (c *Cache) advance(t *BlockTable, from, to int, marks []int) []Run {
 	}
 	held := was != nil && !was.own
 	cuts := c.cut(t, from, to, marks)
-	runs := make([]Run, 0, len(cuts)+1)
 	at := from
 	for _, k := range cuts {
 		if k.at > at {

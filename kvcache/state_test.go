@@ -25,7 +25,7 @@ func row(t *testing.T, c *Cache, tab *BlockTable, tokens []int32, n int, marks .
 		t.Fatalf("no room for %d tokens", n)
 	}
 	from := tab.state.at
-	for _, r := range c.Advance(tab, from, n, marks) {
+	for _, r := range c.Advance(nil, tab, from, n, marks) {
 		if r.From > from || r.From > 0 && fmt.Sprint(r.In) != fmt.Sprint(r.Out) {
 			cuts = append(cuts, r.From)
 		}
@@ -128,7 +128,7 @@ func TestEndStays(t *testing.T) {
 		tab, tokens := c.NewTable(Identity{}), count(100)
 		row(t, c, tab, tokens, 50)
 		c.Extend(tab, 64, 0)
-		c.Advance(tab, 50, 64, nil)
+		c.Advance(nil, tab, 50, 64, nil)
 		c.Seal(tab, tokens[:x.sealed])
 		c.Release(tab)
 		verify(t, c.pool)
@@ -167,13 +167,13 @@ func TestSnapshotsInFlight(t *testing.T) {
 		return c.Match(other, tokens)
 	}
 	c.Extend(tab, 120, 0)
-	c.Advance(tab, 0, 50, []int{20})
-	c.Advance(tab, 50, 80, nil)
+	c.Advance(nil, tab, 0, 50, []int{20})
+	c.Advance(nil, tab, 50, 80, nil)
 	c.Seal(tab, tokens[:50])
 	if got := hit(); got != 48 {
 		t.Fatalf("hit of %d when 50 are computed", got)
 	}
-	c.Advance(tab, 80, 100, nil)
+	c.Advance(nil, tab, 80, 100, nil)
 	verify(t, c.pool)
 	c.Release(tab)
 	verify(t, c.pool)
@@ -215,7 +215,7 @@ func TestRollBackWithoutRoom(t *testing.T) {
 	}
 	snapshot := tab.state.in
 	c.Extend(tab, 80, 0)
-	runs := c.Advance(tab, 48, 79, nil)
+	runs := c.Advance(nil, tab, 48, 79, nil)
 	if len(runs) != 1 || &runs[0].In[0] != &snapshot.pages[0] || runs[0].Out[0] == runs[0].In[0] {
 		t.Fatalf("runs %+v", runs)
 	}
@@ -293,7 +293,7 @@ func TestSnapshotsAreExtra(t *testing.T) {
 	if c.Extend(tab, 80+16*4, 0) || !c.Extend(tab, 80+16*3, 0) {
 		t.Fatal("room for a state block and three blocks, no more")
 	}
-	c.Advance(tab, 80, 81, nil)
+	c.Advance(nil, tab, 80, 81, nil)
 	if got := c.Available(); got != 2 { // of the step after
 		t.Fatalf("%d blocks available", got)
 	}
@@ -313,9 +313,9 @@ func TestFitsWithState(t *testing.T) {
 
 func TestStatePanics(t *testing.T) {
 	for want, f := range map[string]func(*Cache, *BlockTable){
-		"advance from 3 to 5, state at 0": func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.Advance(x, 3, 5, nil) },
-		"advance from 0 to 5":             func(c *Cache, x *BlockTable) { c.Advance(x, 0, 5, nil) },
-		"advance from 0 to 0":             func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.Advance(x, 0, 0, nil) },
+		"advance from 3 to 5, state at 0": func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.Advance(nil, x, 3, 5, nil) },
+		"advance from 0 to 5":             func(c *Cache, x *BlockTable) { c.Advance(nil, x, 0, 5, nil) },
+		"advance from 0 to 0":             func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.Advance(nil, x, 0, 0, nil) },
 		"seal 5 tokens, state at 0":       func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.Seal(x, count(5)) },
 		"freed twice":                     func(c *Cache, x *BlockTable) { c.Extend(x, 5, 0); c.dropState(x.state.own); c.Release(x) },
 		"0 live blocks and 1 states":      func(c *Cache, x *BlockTable) { c.reserve(x); c.Close() },
@@ -376,7 +376,7 @@ func TestVerifyFindsStates(t *testing.T) {
 		x := c.NewTable(Identity{})
 		row(t, c, x, count(40), 40)
 		c.Extend(x, 60, 0)
-		c.Advance(x, 40, 60, nil)
+		c.Advance(nil, x, 40, 60, nil)
 		verify(t, p)
 		if plant(p, c, x); p.Verify() == nil {
 			t.Errorf("%s was not found", name)

@@ -171,7 +171,7 @@ type outlook struct {
 func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	now := s.at(at)
 	for _, o := range s.queues {
-		s.look(o, now)
+		s.look(o, s.begins(now))
 	}
 	taken := s.taken(q, SLA{}, 0)
 	with := s.taken(q, a.sla, a.n)

@@ -21,19 +21,33 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s, 0), 1e6) * float64(time.Second))
 }
 
-// nextDue is when the token after those in flight is due: the first by TTFT, the others a TPOT after the last
-// one, or sooner when the mean has fallen behind: up to half a TPOT before it does, lest the last token decides.
+// begins is when a step that is planned now will begin: when those in flight are predicted to end. What is due is
+// compared with that.
+func (s *Scheduler) begins(now time.Duration) time.Duration {
+	return now + seconds(s.rest(now))
+}
+
+// nextDue is when the token after those in flight is due: the first by TTFT, the others a TPOT after the one before,
+// which is predicted if it is in flight, or sooner when the mean has fallen behind: up to half a TPOT before it does,
+// lest the last token decides.
 func (q *Sequence) nextDue() time.Duration {
 	n := len(q.Sampled())
 	switch {
 	case q.late:
-	case n == 0 && q.pending == 0 && q.sla.TTFT > 0:
-		return q.came + q.sla.TTFT
-	case n == 0 && q.sla.TTFT > 0 && q.sla.TPOT > 0: // the first is being sampled
-		return q.came + q.sla.TTFT + q.sla.TPOT*time.Duration(q.pending)
-	case n > 0 && q.sla.TPOT > 0:
-		k := time.Duration(q.pending)
-		return min(q.last+q.sla.TPOT*(1+k), q.first+q.sla.TPOT*(time.Duration(n)+k)-q.sla.TPOT*time.Duration(min(n, 4))/8)
+	case n == 0 && q.pending == 0:
+		if q.sla.TTFT > 0 {
+			return q.came + q.sla.TTFT
+		}
+	case q.sla.TPOT > 0:
+		before := q.last
+		if q.pending > 0 {
+			before = q.soon
+		}
+		due := before + q.sla.TPOT
+		if n > 0 {
+			due = min(due, q.first+q.sla.TPOT*time.Duration(n+q.pending)-q.sla.TPOT*time.Duration(min(n, 4))/8)
+		}
+		return due
 	}
 	return never
 }
@@ -135,24 +149,24 @@ func (q *queue) latestStart(seq *Sequence) time.Duration {
 
 func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }
 
-// hopeless says that the SLA cannot be met any more: the first token's time has passed, or will have even if all
+// hopeless says that the SLA cannot be met any more by steps from now on, when those in flight have ended: the first token's time has passed, or will have even if all
 // goes twice as fast as predicted; or the mean per token will be too long although every step from now on, for as
 // many tokens as usual, is the model's own.
 func (s *Scheduler) hopeless(q *queue, seq *Sequence, now time.Duration, step float64) bool {
 	n := len(seq.Sampled())
 	if n == 0 {
-		if seq.sla.TTFT == 0 {
+		if seq.sla.TTFT == 0 || seq.pending > 0 {
 			return false
 		}
 		due := seq.came + seq.sla.TTFT
 		left := len(seq.tokens) - seq.planned
 		return now > due || now+seconds(q.promptSeconds(Work{}, left, seq.planned)/2) > due
 	}
-	if seq.sla.TPOT == 0 || now <= seq.first+seq.sla.TPOT*time.Duration(n) {
+	if seq.sla.TPOT == 0 || now <= seq.first+seq.sla.TPOT*time.Duration(n+seq.pending) {
 		return false
 	}
-	more := max(1, q.cost.tokensLeft(seq))
-	mean := (max(now, seq.last) - seq.first).Seconds() + more*step
+	more := max(1, q.cost.tokensLeft(seq)) // with those in flight, which are there by now
+	mean := (max(now, seq.last) - seq.first).Seconds() + max(0, more-float64(seq.pending))*step
 	return mean > seq.sla.TPOT.Seconds()*(float64(n-1)+more)
 }
 

@@ -64,7 +64,7 @@ func (q *queue) use(sla SLA, n int, now time.Duration) float64 {
 }
 
 // asked is the share that q would take if all that comes were accepted, and least what it takes to serve anybody with
-// some profit: a fifth more than a single stream, since weights are read for one as for many.
+// some profit: a tenth more than a single stream, since weights are read for one as for many.
 func (q *queue) asked(now time.Duration) (asked, least float64) {
 	d := &q.demand
 	asked = d.per(d.work, now)
@@ -72,7 +72,7 @@ func (q *queue) asked(now time.Duration) (asked, least float64) {
 		tpot := d.tpot.Seconds()
 		rows := d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
 		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
-		least = 1.2 * q.rowsSeconds(1) / tpot
+		least = 1.1 * q.rowsSeconds(1) / tpot
 	}
 	asked = max(asked, q.use(SLA{}, 0, now))
 	return asked, min(asked, least)

@@ -31,8 +31,8 @@
 // step (Row.Runs), so that snapshots take only what memory nobody else needed.
 //
 // Models whose weights do not fit together take turns (residency.go). What waits for a parked model waits in its
-// queue. Room for it is made by models without work, longest unused first, at once; else by those that have work, longest
-// there first: they admit nobody until their running sequences have ended, which nothing cuts short. A model that has
+// queue. Room for it is made by models without work, longest unused first, at once (or shortly after, when it is not long
+// since they were loaded: freeAt); else by those that have work, longest there first: they admit nobody until their running sequences have ended, which nothing cuts short. A model that has
 // work stays for MinResident at least, and one that left its place sooner, because it had none, leaves what it lacked to
 // who took it. One that Load, or a request that was refused, called for stays leastResident, whatever its idle time. So in one place there is one change a MinResident, and two more, at the most, and who has work stays for
 // two of them at the most while others wait. What waited first when a model was loaded, or after it had nothing to do, is admitted before

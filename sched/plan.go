@@ -52,6 +52,7 @@ type Plan struct {
 	Tokens int // sum of the rows' N
 
 	queue   *queue
+	runs    []kvcache.Run // of all rows
 	work    Work
 	said    float64 // seconds it was predicted to take
 	charged float64 // and was booked with
@@ -79,24 +80,30 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		return nil
 	}
 	s.arrange(now)
-	p, at := s.newPlan(), s.at(now)
+	p, at := s.newPlan(), s.begins(s.at(now))
 	s.byUrgency(at)
 	for i, q := range s.order {
-		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], queue: q}
+		*p = Plan{Model: q.Name, Start: now, Rows: p.Rows[:0], runs: p.runs[:0], queue: q}
 		s.planQueue(p, q, at)
 		if len(p.Rows) == 0 {
 			continue
 		}
+		before := q.served
+		s.charge(p)
+		soon := at + seconds(p.said)
 		for i := range p.Rows { // last: snapshots take what memory is left
 			r := &p.Rows[i]
-			r.Runs = q.Cache.Advance(r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks)
+			r.Seq.soon = soon
+			n := len(p.runs)
+			if p.runs = q.Cache.Advance(p.runs, r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks); len(p.runs) > n {
+				r.Runs = p.runs[n:len(p.runs):len(p.runs)]
+			}
 		}
 		if len(s.inFlight) == 0 {
 			for _, idle := range s.order[:i] { // what cannot run earns no credit
-				idle.served = max(idle.served, q.served)
+				idle.served = max(idle.served, before)
 			}
 		}
-		s.charge(p)
 		q.dirty = true
 		s.inFlight = append(s.inFlight, p)
 		return p

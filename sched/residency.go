@@ -45,7 +45,7 @@ type weights struct {
 	loadTime time.Duration // of the last load, or as declared
 	loaded   time.Time
 	used     time.Time // when it last had a sequence, as far as arrange has seen
-	// stay is until when it keeps its place while it has work, or until one MinResident sooner while it has none.
+	// stay is until when it keeps its place while it has work; while it has none, see freeAt.
 	stay time.Time
 	// owed is the age of the first sequence to come after it had none, or of the oldest that waited when it was
 	// loaded: that one is admitted before the model leaves.
@@ -222,7 +222,7 @@ func (s *Scheduler) Wake(now time.Time) time.Time {
 		}
 		if asked {
 			at(w.stay)
-			at(w.stay.Add(-s.minResident(q)))
+			at(s.freeAt(q))
 		}
 	}
 	return wake

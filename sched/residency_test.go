@@ -132,8 +132,9 @@ func TestNobodyIsCut(t *testing.T) {
 	m.after(500*time.Millisecond, func() { label[m.submit("b", 10, 5)] = "other" })
 	m.after(600*time.Millisecond, func() { label[m.submit("a", 10, 5)] = "late" })
 	m.run(time.Minute)
-	// a step takes 10 ms, a load 100; b stays for a second, less the one that is had in advance
-	want := []string{"long 3.000", "other 3.150", "late 3.300"}
+	// A step takes 10 ms, a load 100. b stays for a second, less the one that is had in advance; then its caller is
+	// given an eighth of one, from its last step on, to ask again.
+	want := []string{"long 3.000", "other 3.150", "late 3.415"}
 	if !slices.Equal(order, want) {
 		t.Fatalf("got %v, want %v", order, want)
 	}

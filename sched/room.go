@@ -66,11 +66,27 @@ func (s *Scheduler) mayGo(q *queue, now time.Time) (atOnce, drained bool) {
 		return s.still(q), true
 	}
 	if s.vacant(q) {
-		ok := !now.Add(s.minResident(q)).Before(w.stay)
+		ok := !now.Before(s.freeAt(q))
 		return ok, ok
 	}
 	owes := len(q.waiting) > 0 && q.waiting[0].age <= w.owed
 	return false, !now.Before(w.stay) && !owes
+}
+
+// freeAt is when a model without work may make room for another one: once it has left nothing of its stay but a
+// MinResident and, within that, has been without work for as long as a load may take. Callers who wait for an answer
+// before they ask again leave it without work each time; if it went then, each of its turns would be one answer, beside
+// seconds of a model whose callers take turns.
+func (s *Scheduler) freeAt(q *queue) time.Time {
+	w, least := &q.weights, s.minResident(q)
+	at := w.used.Add(least / loadShare)
+	if at.After(w.stay) {
+		at = w.stay
+	}
+	if first := w.stay.Add(-least); first.After(at) {
+		at = first
+	}
+	return at
 }
 
 // vacate returns what can be parked at once to make room for q, in s.out, and whether that is enough.
@@ -196,7 +212,7 @@ func (s *Scheduler) roomIn(q *queue, now time.Time) time.Duration {
 	s.out = out
 	in := func(o *queue) time.Duration {
 		if s.vacant(o) {
-			return max(0, o.weights.stay.Add(-s.minResident(o)).Sub(now))
+			return max(0, s.freeAt(o).Sub(now))
 		}
 		rest := o.restOf()
 		if !o.weights.leaving { // others begin meanwhile

@@ -249,12 +249,12 @@ func TestBadModel(t *testing.T) {
 // TestNextDueWhileTheFirstIsSampled shows what the second token is due by before the first has come: nothing, when only
 // the first was asked for in time.
 func TestNextDueWhileTheFirstIsSampled(t *testing.T) {
-	seq := &Sequence{sla: SLA{TTFT: time.Second}, came: time.Minute, pending: 1}
+	seq := &Sequence{sla: SLA{TTFT: time.Second}, came: time.Minute, pending: 1, soon: time.Minute + time.Second/2}
 	if due := seq.nextDue(); due != never {
 		t.Errorf("due at %s", due)
 	}
 	seq.sla.TPOT = time.Second / 4
-	if due := seq.nextDue(); due != time.Minute+5*time.Second/4 {
+	if due := seq.nextDue(); due != time.Minute+3*time.Second/4 {
 		t.Errorf("due at %s", due)
 	}
 }

@@ -48,11 +48,11 @@ type Sequence struct {
 
 	queue *queue
 
-	// By the scheduler's own clock: when its first and its last token came, when a step has to begin for its SLA, when its next
+	// By the scheduler's own clock: when its first and its last token came and that in flight is expected, when a step has to begin for its SLA, when its next
 	// token is due by that (while it waits: what it is ordered by), and when it came itself. late says that its SLA
 	// cannot be met any more; promised that it is in Scheduler.promises.
-	first, last time.Duration
-	sla         SLA
+	first, last, soon time.Duration
+	sla               SLA
 
 	epoch     uint16 // rows of another epoch are void
 	drafts    uint16 // how many of draft are proposed

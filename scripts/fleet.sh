@@ -5,4 +5,8 @@ cd "$(dirname "$0")/.."
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 go run ./scripts/fleet "$@" > "$out"
+{
+    printf '\n## Refusals\n\n'
+    go run ./scripts/refusals
+} >> "$out"
 cp "$out" docs/fleet.md

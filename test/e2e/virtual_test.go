@@ -64,8 +64,13 @@ func virtual(t *testing.T, o engine.Options) (*service, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return inMemory(e, api.Options{})
+}
+
+// inMemory serves e on a listener in memory.
+func inMemory(e *engine.Engine, o api.Options) (*service, func()) {
 	l := newMemoryListener()
-	server := api.NewServer(api.New(e, api.Options{}))
+	server := api.NewServer(api.New(e, o))
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	transport := &http.Transport{DialContext: l.dial, MaxIdleConnsPerHost: 1000}
