@@ -246,7 +246,7 @@ func (o *object) number(name string, low, high float64, open bool, byDefault flo
 		if open {
 			bracket = "("
 		}
-		o.fail(name, "%s is not in %s%v, %v]", shorten(string(v), 40), bracket, low, high)
+		o.fail(name, "%s is not in %s%.10g, %.10g]", shorten(string(v), 40), bracket, low, high)
 		return byDefault
 	}
 	return float32(f)

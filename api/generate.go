@@ -168,7 +168,7 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
 		}
 	}
-	w.id, w.model, w.simulated = g.id, g.model.Name, g.model.Simulated != ""
+	w.id = g.id
 	defer func() { g.report(w) }()
 
 	updates, stop := (<-chan update)(nil), func() {}

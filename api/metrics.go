@@ -71,7 +71,7 @@ func (m *metrics) reply(rt route, path string, status int) {
 	switch {
 	case rt.serve == nil:
 		path = "other"
-	case len(path) > len(modelPath) && path[:len(modelPath)] == modelPath:
+	case rt.anyID:
 		path = modelPath + "{id}"
 	}
 	m.replies.WithLabelValues(path, strconv.Itoa(status)).Inc()
@@ -126,7 +126,7 @@ var (
 	descSuccess       = modelDesc("vllm:request_success_total", "Sequences by how they ended.", "finished_reason")
 
 	descCached      = modelDesc("openinfer_cached_prompt_tokens_total", "Prompt tokens not computed, as the prefix cache had them.")
-	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused with 429: queue_full, or sla when their first token would have come too late.", "reason")
+	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused with 429: queue_full, or sla when theirs could not be promised.", "reason")
 	descModelBlocks = modelDesc("openinfer_kv_blocks", "KV blocks: live (sequences hold them) or cached (kept for reuse).", "state")
 	descStates      = modelDesc("openinfer_recurrent_states", "Recurrent states: live (of sequences) or cached (snapshots kept for reuse).", "state")
 	descSteps       = modelDesc("openinfer_steps_total", "Steps of the model.")

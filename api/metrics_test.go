@@ -82,6 +82,8 @@ func TestMetrics(t *testing.T) {
 	s.post("/v1/completions", `{"model":"M","prompt":"p","n":0}`)
 	s.do("GET", "/v1/models/some/made/up/path", "")
 	s.do("GET", "/made/up", "")
+	s.post("/v1/models/unload", `{"model":"org/other"}`)
+	s.post("/v1/models/load", `{"model":"org/other"}`)
 	s.scrape()
 	m = s.scrape() // the scrape before changed nothing
 	for _, c := range []struct {
@@ -101,6 +103,8 @@ func TestMetrics(t *testing.T) {
 		{"vllm:time_to_first_token_seconds", 0, []string{"model_name", "org/other"}},
 		{"openinfer_http_replies_total", 1, []string{"path", "/v1/completions", "status", "400"}},
 		{"openinfer_http_replies_total", 1, []string{"path", "/v1/models/{id}", "status", "404"}},
+		{"openinfer_http_replies_total", 1, []string{"path", "/v1/models/load", "status", "200"}},
+		{"openinfer_http_replies_total", 1, []string{"path", "/v1/models/unload", "status", "200"}},
 		{"openinfer_http_replies_total", 1, []string{"path", "other", "status", "404"}},
 		{"openinfer_http_replies_total", 2, []string{"path", "/metrics", "status", "200"}},
 	} {

@@ -198,5 +198,5 @@ func (h *Handler) moveWeights(w *reply, r *http.Request, move func(*object, engi
 	if m, err = h.model(m.Name); err != nil {
 		return err
 	}
-	return w.json(http.StatusOK, moved{m.Name, m.State, took.Seconds()})
+	return w.json(http.StatusOK, moved{m.Name, m.State, took.Round(time.Millisecond).Seconds()})
 }

@@ -14,6 +14,7 @@ func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, id string,
 	if err != nil {
 		return nil, err
 	}
+	w.model, w.simulated = m.Name, m.Simulated != ""
 	stream := o.bool("stream", false)
 	if err := o.failure(); err != nil {
 		return nil, err

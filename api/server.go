@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/openinfer-go/openinfer/engine"
 )
 
 // Options say how requests are taken. The zero value of a field is its default.
@@ -47,6 +49,7 @@ type route struct {
 	method string
 	open   bool
 	quiet  bool // asked by machines, again and again: logged at debug level
+	anyID  bool // the path is modelPath with an id behind it
 	serve  func(*reply, *http.Request) error
 }
 
@@ -151,7 +154,7 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (h *Handler) route(r *http.Request) (route, error) {
 	rt, ok := h.routes[r.URL.Path]
 	if !ok && strings.HasPrefix(r.URL.Path, modelPath) {
-		rt, ok = route{method: "GET", serve: h.oneModel}, true
+		rt, ok = route{method: "GET", anyID: true, serve: h.oneModel}, true
 	}
 	if !ok {
 		return route{}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_path",
@@ -297,7 +300,9 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 			status, outcome = statusClientGone, "client gone"
 		}
 		if w.err.status >= 500 {
-			level = slog.LevelError
+			if !errors.Is(w.err, engine.ErrUnloaded) && !errors.Is(w.err, engine.ErrClosed) { // somebody wanted those
+				level = slog.LevelError
+			}
 			args = append(args, "error", w.err.message)
 			if w.err.cause != nil {
 				args = append(args, "cause", w.err.cause.Error())

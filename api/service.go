@@ -33,7 +33,10 @@ func readService(o *object, h http.Header) service {
 	s.keepAlive = readKeepAlive(o)
 	target := func(in *object, field, header string) time.Duration {
 		if in != nil && in.has(field) {
-			return milliseconds(float64(in.number(field, 0, maxTargetMS, true, 0)))
+			if ms := in.number(field, 0, maxTargetMS, true, 0); ms > 0 {
+				return milliseconds(float64(ms))
+			}
+			return 0
 		}
 		text := h.Get(header)
 		if text == "" {
@@ -61,7 +64,10 @@ func readService(o *object, h http.Header) service {
 	return s
 }
 
-func milliseconds(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+// milliseconds is a target of more than 0 ms: 0 would be none.
+func milliseconds(ms float64) time.Duration {
+	return max(1, time.Duration(ms*float64(time.Millisecond)))
+}
 
 // readKeepAlive reads Ollama's keep_alive: seconds as a number, or a duration as a string; negative is for ever.
 func readKeepAlive(o *object) *time.Duration {

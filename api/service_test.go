@@ -91,6 +91,36 @@ func TestRefusalOfAnSLA(t *testing.T) {
 	}
 }
 
+// A refusal says which of an SLA could not be promised, and none gives a reason that its own numbers refute.
+func TestRefusalsOfAnSLA(t *testing.T) {
+	for _, c := range []struct {
+		over engine.OverCapacityError
+		want string
+	}{
+		{engine.OverCapacityError{Waiting: 7}, "has 7 requests waiting, as many as may"},
+		{engine.OverCapacityError{Predicted: 1640 * time.Microsecond, Target: 1500 * time.Microsecond}, "after 1.6ms, wanted within 1.5ms"},
+		{engine.OverCapacityError{Predicted: time.Second, Target: 1200 * time.Millisecond}, "after 1s, wanted within 1.2s, but cannot promise that"},
+		{engine.OverCapacityError{Predicted: time.Second}, "cannot promise the time per token that is wanted"},
+	} {
+		c.over.Model, c.over.RetryAfter = "M", time.Second
+		if got := c.over.Error(); !strings.Contains(got, c.want) {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// The shortest target is one, not none.
+func TestShortestTarget(t *testing.T) {
+	gen := says("x")
+	s := serve(t, gen, Options{})
+	s.ok(s.post("/v1/chat/completions", chatBody(`"sla":{"ttft_ms":1e-7}`)))
+	s.ok(s.post("/v1/chat/completions", chatBody(`"n":1`), headerTPOT, "1e-9"))
+	r := gen.Requests()
+	if r[0].SLA != (engine.SLA{TTFT: 1}) || r[1].SLA != (engine.SLA{TPOT: 1}) {
+		t.Errorf("%v, %v", r[0].SLA, r[1].SLA)
+	}
+}
+
 // Models are loaded and unloaded by name, by who has a key, and the list says where they are.
 func TestLoadAndUnloadEndpoints(t *testing.T) {
 	s := serve(t, says("x"), Options{Keys: []string{"k"}})

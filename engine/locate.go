@@ -45,7 +45,8 @@ func Locate(text string) (ModelSpec, error) {
 	case err == nil:
 		return ModelSpec{Name: text, Path: path}, nil
 	case !strings.Contains(text, "/"):
-		return ModelSpec{}, fmt.Errorf("%s: no embedded model of that name (there are %s), and no such file or folder", text, strings.Join(demo.Names(), ", "))
+		return ModelSpec{}, fmt.Errorf("%s: no embedded model of that name (there are %s, and on a simulated card %s), and no such file or folder", text,
+			strings.Join(demo.Names(), ", "), strings.Join(configs.Names(), ", "))
 	case errors.Is(err, hub.ErrNotCached):
 		return ModelSpec{}, fmt.Errorf("%w (and there is no such file or folder)", err)
 	}

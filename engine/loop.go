@@ -292,6 +292,7 @@ func (e *Engine) restart() {
 		}
 		lost = e.endAll()
 		e.broken = nil
+		e.lookAgain()
 	}
 	e.mu.Unlock()
 	if broken == nil {

@@ -45,7 +45,8 @@ type model struct {
 	keepAlive time.Duration // as the scheduler knows it
 	loadErr   error         // of the last try to bring it
 	loadTries int
-	unloading bool // UnloadModel asked for it and LoadModel has not taken it back
+	loading   bool // LoadModel asked for it and UnloadModel has not taken it back
+	unloading bool // the other way round
 }
 
 // vocabulary is what the engine needs of a tokenizer.

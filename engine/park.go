@@ -79,8 +79,7 @@ func (e *Engine) carryOut(s *sched.Scheduler, sw *sched.Switch) {
 				m.resident = true
 			}
 		}
-		close(e.moved)
-		e.moved = make(chan struct{})
+		e.lookAgain()
 		if e.sched == s {
 			s.Switched(sw, err, time.Now())
 		}
@@ -187,8 +186,8 @@ func (s stamp) check() error {
 	return nil
 }
 
-// LoadModel has a model's weights brought to the device and returns when they are there. Models that have work
-// do not make room for it. Its errors are ErrUnknownModel, ErrNotReady, ErrClosed, ErrLoad and ctx's.
+// LoadModel has a model's weights brought to the device and returns when they are there, or have been. Models that
+// have work do not make room for it. An UnloadModel meanwhile takes it back. Its errors are ErrUnknownModel, ErrNotReady, ErrClosed, ErrLoad and ctx's.
 func (e *Engine) LoadModel(ctx context.Context, name string) error {
 	m, err := e.ready(name)
 	if err != nil {
@@ -196,14 +195,14 @@ func (e *Engine) LoadModel(ctx context.Context, name string) error {
 	}
 	tries := 0
 	return e.awaitMove(ctx, func() error {
-		m.unloading = false
+		m.loading, m.unloading = true, false
 		tries = m.loadTries
 		return e.sched.Load(name, time.Now())
 	}, func() (bool, error) {
-		if m.loadTries > tries && m.loadErr != nil {
+		if m.loadTries > tries { // they may have left again by now
 			return true, m.loadErr
 		}
-		return e.sched.Residency(name) == sched.Resident, nil
+		return !m.loading || e.sched.Residency(name) == sched.Resident, nil
 	})
 }
 
@@ -223,31 +222,39 @@ func (e *Engine) UnloadModel(ctx context.Context, name string, force bool) error
 	parks := uint64(0)
 	return e.awaitMove(ctx, func() error {
 		parks = e.sched.Stats()[m.index].Parks
-		m.unloading = e.sched.Residency(name) != sched.Parked
+		m.loading, m.unloading = false, e.sched.Residency(name) != sched.Parked
 		return e.sched.Park(name, why, time.Now())
 	}, func() (bool, error) {
 		return !m.unloading || e.sched.Stats()[m.index].Parks > parks, nil
 	})
 }
 
-// awaitMove asks for something, with mu held, and waits until it is done.
+// lookAgain has every awaitMove look whether it is done. It is called with mu held.
+func (e *Engine) lookAgain() {
+	close(e.moved)
+	e.moved = make(chan struct{})
+}
+
+// awaitMove asks for something, with mu held, and waits until it is done. A scheduler that takes the place of
+// a broken one is asked, too.
 func (e *Engine) awaitMove(ctx context.Context, ask func() error, done func() (bool, error)) error {
 	var over bool
 	var err error
 	var moved chan struct{}
-	look := func(first bool) func() {
-		return func() {
-			if err = e.brokenOrClosed(); err == nil && first {
-				err = ask()
-			}
-			if err == nil {
-				over, err = done()
-			}
-			moved = e.moved
+	var asked *sched.Scheduler
+	look := func() {
+		if err = e.brokenOrClosed(); err == nil && asked != e.sched {
+			asked = e.sched
+			err = ask()
+			e.lookAgain() // it may have taken back what others wait for
 		}
+		if err == nil {
+			over, err = done()
+		}
+		moved = e.moved
 	}
-	for first := true; ; first = false {
-		if broken := e.under(look(first)); broken != nil {
+	for {
+		if broken := e.under(look); broken != nil {
 			return broken
 		}
 		if over || err != nil {

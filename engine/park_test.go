@@ -210,6 +210,73 @@ func TestKeepAlive(t *testing.T) {
 	}
 	ask(1, nil)
 	await(1, "parked")
+
+	// Loaded by hand it leaves soon as well, but who asked for that has an answer, and a request finds it.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := e.LoadModel(ctx, "b"); err != nil || state(1) != "resident" {
+		t.Errorf("load: %v, %s", err, state(1))
+	}
+	await(1, "parked")
+}
+
+// A load that waits for room ends when the model is unloaded, as does the other way round, and outlives a scheduler that breaks.
+func TestLoadWaitsForRoom(t *testing.T) {
+	hold := make(chan struct{}, 1000)
+	e := openFake(t, oneAtATime, func() error { <-hold; return nil })
+	defer func() { // whatever runs has steps enough to end
+		for len(hold) < cap(hold) {
+			hold <- struct{}{}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	answers := make(chan answer, 1)
+	busy := func() {
+		t.Helper()
+		go func() {
+			answers <- gather(t, e, Request{Model: "a", Prompt: []int32{1}, MaxTokens: 300, IgnoreEOS: true})[0]
+		}()
+		for e.Stats().Models[0].Running == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	loaded := make(chan error, 1)
+	load := func() {
+		t.Helper()
+		go func() { loaded <- e.LoadModel(ctx, "b") }()
+		for asked := false; !asked; time.Sleep(time.Millisecond) {
+			_ = e.under(func() { asked = e.byName["b"].loading })
+		}
+	}
+	busy()
+	load()
+	if err := e.UnloadModel(ctx, "b", false); err != nil {
+		t.Errorf("unload: %v", err)
+	}
+	if err := <-loaded; err != nil || states(e)[1] != "parked" {
+		t.Errorf("a load that was taken back: %v, %v", err, states(e))
+	}
+	go func() { loaded <- e.UnloadModel(ctx, "a", false) }()
+	for asked := false; !asked; time.Sleep(time.Millisecond) {
+		_ = e.under(func() { asked = e.byName["a"].unloading })
+	}
+	if err := e.LoadModel(ctx, "a"); err != nil {
+		t.Errorf("load: %v", err)
+	}
+	if err := <-loaded; err != nil || states(e)[0] != "resident" {
+		t.Errorf("an unload that was taken back: %v, %v", err, states(e))
+	}
+	load()
+	_ = e.under(func() { panic("broken") })
+	hold <- struct{}{} // the step that runs
+	hold <- struct{}{}
+	if a := <-answers; !errors.Is(a.final.Err, ErrStep) {
+		t.Errorf("%v", a.final.Err)
+	}
+	if err := <-loaded; err != nil {
+		t.Errorf("a load beside a scheduler that broke: %v", err)
+	}
 }
 
 // While weights move, a client may go, the engine may close and the scheduler may break.
@@ -372,7 +439,13 @@ func TestRefusedForItsSLA(t *testing.T) {
 	if !errors.As(err, &over) || over.Target != time.Millisecond || over.Predicted <= over.Target || over.RetryAfter < time.Second || over.Model != "a" {
 		t.Errorf("%v, %+v", err, over)
 	}
-	if st := e.Stats().Models[0]; st.RefusedSLA != 1 || st.RefusedFull != 0 {
+	tight := req
+	tight.SLA.TPOT = time.Microsecond
+	_, err = e.Generate(t.Context(), tight)
+	if !errors.As(err, &over) || over.Target != 0 || over.Predicted <= 0 || !strings.Contains(err.Error(), "time per token") {
+		t.Errorf("%v, %+v", err, over)
+	}
+	if st := e.Stats().Models[0]; st.RefusedSLA != 2 || st.RefusedFull != 0 {
 		t.Errorf("%d refused for their SLA, %d for the queue", st.RefusedSLA, st.RefusedFull)
 	}
 	late.SLA.TTFT = time.Hour

@@ -11,16 +11,19 @@ func (p MemoryPlan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Device %s, %s free\n", p.Device, bytesText(p.FreeBytes))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  model\tweights\t\tKV cache\tper token\tstate\tlongest sequence\ttokens that fit")
-	for _, m := range p.Models {
-		state := ""
-		switch {
-		case m.Parked:
-			state = "parked"
-		case p.WeightLimit > 0:
-			state = "resident"
+	where := func(state string) string { // a column that is there only while models take turns
+		if p.WeightLimit == 0 {
+			return ""
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", m.Name, bytesText(m.WeightBytes), state, m.KVCacheDType, bytesText(m.TokenBytes), stateText(m.StateBytes), m.MaxModelLen, m.CacheTokens)
+		return "\t" + state
+	}
+	fmt.Fprintf(w, "  model\tweights%s\tKV cache\tper token\tstate\tlongest sequence\ttokens that fit\n", where(""))
+	for _, m := range p.Models {
+		state := "resident"
+		if m.Parked {
+			state = "parked"
+		}
+		fmt.Fprintf(w, "  %s\t%s%s\t%s\t%s\t%s\t%d\t%d\n", m.Name, bytesText(m.WeightBytes), where(state), m.KVCacheDType, bytesText(m.TokenBytes), stateText(m.StateBytes), m.MaxModelLen, m.CacheTokens)
 	}
 	w.Flush()
 	if p.WeightLimit > 0 {

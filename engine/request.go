@@ -187,7 +187,7 @@ type OverCapacityError struct {
 
 func (e *OverCapacityError) Error() string {
 	retry := fmt.Sprintf("retry after %.0f s", math.Ceil(e.RetryAfter.Seconds()))
-	predicted, target := e.Predicted.Round(time.Millisecond), e.Target.Round(time.Microsecond)
+	predicted, target := e.Predicted.Round(100*time.Microsecond), e.Target.Round(time.Microsecond)
 	switch {
 	case e.Predicted > e.Target && e.Target > 0:
 		return fmt.Sprintf("%v: model %s would give its first token after %v, wanted within %v; %s", ErrOverCapacity, e.Model, predicted, target, retry)

@@ -34,7 +34,7 @@
 // queue. Room for it is made by models without work, longest unused first, at once (or shortly after, when it is not long
 // since they were loaded: freeAt); else by those that have work, longest there first: they admit nobody until their running sequences have ended, which nothing cuts short. A model that has
 // work stays for MinResident at least, and one that left its place sooner, because it had none, leaves what it lacked to
-// who took it. So in one place there is one change a MinResident, and two more, at the most, and who has work stays for
+// who took it. One that Load, or a request that was refused, called for stays leastResident, whatever its idle time. So in one place there is one change a MinResident, and two more, at the most, and who has work stays for
 // two of them at the most while others wait. What waited first when a model was loaded, or after it had nothing to do, is admitted before
 // it leaves. Of the parked models that are waited for, the one with the nearest deadline that can be met comes next, but the
 // one asked for first is passed maxPassed times at most; and room is made for one at a time. So a parked model comes after at most

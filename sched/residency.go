@@ -118,7 +118,7 @@ func (s *Scheduler) Switched(sw *Switch, err error, now time.Time) {
 		return
 	}
 	w := &q.weights
-	turned := w.turned
+	turned, called := w.turned, w.turned || w.wanted
 	w.wanted, w.turned, w.asked, w.passed = false, false, 0, 0
 	took := max(0, now.Sub(sw.begun))
 	q.stats.LoadSeconds += took.Seconds()
@@ -132,6 +132,9 @@ func (s *Scheduler) Switched(sw *Switch, err error, now time.Time) {
 	w.state, w.loadTime, w.loaded, w.used, w.owed = Resident, took, now, now, theNext
 	q.stats.Loads++
 	w.stay = stay.Add(s.minResident(q))
+	if called && q.KeepAlive >= 0 { // who called for it finds it, however short its idle time is
+		w.used = now.Add(max(0, leastResident-q.KeepAlive))
+	}
 	if len(q.waiting) > 0 {
 		w.owed = q.waiting[0].age
 	} else if turned {

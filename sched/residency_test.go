@@ -234,6 +234,41 @@ func TestIdleTimeOut(t *testing.T) {
 	}
 }
 
+// TestTurnedAwayComesAgain has a request refused as its model is parked, which is loaded for who comes again and is there
+// a moment later, although its idle time is 0. So it is when it was loaded by hand.
+func TestTurnedAwayComesAgain(t *testing.T) {
+	m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 10})
+	m.model("a", 10, nil)
+	m.model("b", 10, func(d *Model) {
+		d.Parked = true
+		for _, n := range []int{1, 16, 64, 256} {
+			d.Prior = append(d.Prior, Observation{Work{Rows: 1, Tokens: n, Samples: 1}, 0.01})
+		}
+	})
+	if err := m.s.KeepAlive("b", 0); err != nil {
+		t.Fatal(err)
+	}
+	sla := SLA{TTFT: 90 * time.Millisecond} // a load takes 100
+	var over *OverCapacity
+	if err := m.s.Check(m.now, "b", 1, 4, sla, ""); !errors.As(err, &over) || over.Predicted < over.Target {
+		t.Fatal(err)
+	}
+	m.run(over.RetryAfter + 200*time.Millisecond)
+	m.expect("aP bR")
+	if err := m.s.Check(m.now, "b", 1, 4, sla, ""); err != nil {
+		t.Error(err)
+	}
+	m.run(5 * time.Second)
+	m.expect("aP bP")
+	if err := m.s.Load("b", m.now); err != nil {
+		t.Fatal(err)
+	}
+	m.run(6500 * time.Millisecond)
+	m.expect("aP bR")
+	m.run(10 * time.Second)
+	m.expect("aP bP")
+}
+
 // TestPark shows the two ways of unloading by hand.
 func TestPark(t *testing.T) {
 	m := newMachine(t, kvcache.NewPool(80), Limits{WeightBytes: 20})

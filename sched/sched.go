@@ -443,8 +443,9 @@ type OverCapacity struct {
 	Model      string
 	Waiting    int           // sequences of the model that are accepted and not running
 	RetryAfter time.Duration // when a place is predicted to come free, a second at least
-	// Predicted is when its first token would have come and Target when it was wanted, both counted from the
-	// arrival; 0 when the queue was full.
+	// Predicted is when its first token would have come, 0 when the queue was full, and Target when it was wanted, 0 when
+	// nobody said; both counted from the arrival. One that is predicted in time is refused as it, or what was accepted, would
+	// be late all the same: a prediction has to be well in time, and streams need their tokens.
 	Predicted, Target time.Duration
 }
 
@@ -452,6 +453,9 @@ func (e *OverCapacity) Error() string {
 	if e.Target > 0 && e.Predicted > e.Target {
 		return fmt.Sprintf("model %s is over capacity: the first token would come after %.2g s, and %.2g s are asked for; retry in %.0f s",
 			e.Model, e.Predicted.Seconds(), e.Target.Seconds(), e.RetryAfter.Seconds())
+	}
+	if e.Predicted > 0 {
+		return fmt.Sprintf("model %s is over capacity: the SLA cannot be promised beside what was accepted; retry in %.0f s", e.Model, e.RetryAfter.Seconds())
 	}
 	return fmt.Sprintf("model %s is over capacity: %d waiting; retry in %.0f s", e.Model, e.Waiting, e.RetryAfter.Seconds())
 }

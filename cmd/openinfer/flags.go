@@ -58,6 +58,13 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	setName := func(to *string) func(string) error {
 		return func(s string) error { *to = s; return nil }
 	}
+	setKeepAlive := func(to *string) func(string) error {
+		return func(s string) (err error) {
+			*to = s
+			_, err = engine.ParseKeepAlive(s)
+			return err
+		}
+	}
 	err = config.PerModel("kv-cache-dtype", m.kvCacheDType, c.Models, setName(&c.KVCacheDType),
 		func(mo *config.Model, s string) error { return setName(&mo.KVCacheDType)(s) })
 	if err != nil {
@@ -68,8 +75,8 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
-	err = config.PerModel("keep-alive", m.keepAlive, c.Models, setName(&c.KeepAlive),
-		func(mo *config.Model, s string) error { return setName(&mo.KeepAlive)(s) })
+	err = config.PerModel("keep-alive", m.keepAlive, c.Models, setKeepAlive(&c.KeepAlive),
+		func(mo *config.Model, s string) error { return setKeepAlive(&mo.KeepAlive)(s) })
 	if err != nil {
 		return err
 	}
@@ -85,7 +92,12 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	}
 	err = config.PerModel("weight", m.weight, c.Models,
 		func(string) error { return errors.New("is one model's share beside others': write NAME=NUMBER") },
-		func(mo *config.Model, s string) (err error) { mo.Weight, err = strconv.ParseFloat(s, 64); return err })
+		func(mo *config.Model, s string) (err error) {
+			if mo.Weight, err = strconv.ParseFloat(s, 64); err != nil || !(mo.Weight > 0) {
+				return fmt.Errorf("%q is not a number above 0", s)
+			}
+			return nil
+		})
 	if err != nil {
 		return err
 	}
@@ -104,12 +116,12 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 	}
 	var err error
 	if o.KeepAlive, err = keepAlive(c.KeepAlive); err != nil {
-		return o, fmt.Errorf("keep alive: %w", err)
+		return o, fmt.Errorf("keep_alive: %w", err)
 	}
 	for _, m := range c.Models {
 		stays, err := keepAlive(m.KeepAlive)
 		if err != nil {
-			return o, fmt.Errorf("model %s: keep alive: %w", m.Name, err)
+			return o, fmt.Errorf("model %s: keep_alive: %w", m.Name, err)
 		}
 		if m.MaxModelLen == 0 {
 			m.MaxModelLen = c.MaxModelLen

@@ -23,3 +23,23 @@ func TestFlagsThatDoNothingAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestWrongValuesAreNamed(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--weight demo-tales=", `--weight demo-tales=: "" is not a number above 0`},
+		{"--weight demo-tales=0", `--weight demo-tales=0: "0" is not a number above 0`},
+		{"--weight demo-tales=NaN", `--weight demo-tales=NaN: "NaN" is not a number above 0`},
+		{"--weight 2", "--weight 2: is one model's share"},
+		{"--keep-alive NaN", "--keep-alive NaN: NaN is not a number of seconds"},
+		{"--keep-alive demo-bard=soon", `--keep-alive demo-bard=soon: "soon": want seconds`},
+		{"--sla-ttft demo-bard=5", `--sla-ttft demo-bard=5: "5" is not a duration`},
+		{"--device sim:rtx3090 --models qwen", "no embedded model of that name (there are demo-tales, demo-bard, and on a simulated card gemma-4-12b,"},
+	} {
+		cmd := root()
+		cmd.SetArgs(strings.Fields("serve --listen nowhere " + c.args))
+		cmd.SetOut(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
