@@ -170,11 +170,11 @@ func (w *world) submit(t *rapid.T) {
 
 func (w *world) plan(t *rapid.T) *Plan {
 	oldest := w.oldest()
-	decoding := map[*Sequence]bool{}
+	decoding := map[*Sequence]uint16{} // and their epochs: who is preempted and let in again by the same plan begins anew
 	for _, q := range w.s.queues {
 		for _, seq := range q.running {
 			if seq.todo() == 1 && !seq.shifts() {
-				decoding[seq] = true
+				decoding[seq] = seq.epoch
 			}
 		}
 	}
@@ -216,8 +216,8 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
 		}
 	}
-	for seq := range decoding {
-		if seq.Model == p.Model && seq.Running() && !seen[seq] {
+	for seq, epoch := range decoding {
+		if seq.Model == p.Model && seq.Running() && seq.epoch == epoch && !seen[seq] {
 			t.Fatalf("sequence %d of %s decodes, but has no row", seq.age, p.Model)
 		}
 	}
