@@ -104,6 +104,12 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 				idle.served = max(idle.served, before)
 			}
 		}
+		q.excused = q.excused || q.rowsOnly
+		if q.hungry && !q.ahead && !q.rowsOnly {
+			for _, o := range s.order {
+				o.excused = false
+			}
+		}
 		q.dirty = true
 		s.inFlight = append(s.inFlight, p)
 		return p
@@ -165,7 +171,7 @@ func (s *Scheduler) byUrgency(now time.Duration) {
 	for _, q := range s.order {
 		if s.presses(q, now, next, need) {
 			q.urgency = q.latest
-			if q.ahead && s.presses(q, now, next, min(need, next.leastOf())) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
+			if q.ahead && !q.excused && s.presses(q, now, next, min(need, next.leastOf())) && q.seconds/q.targets[0].tpot.Seconds() <= q.Weight/weights {
 				q.ahead, q.rowsOnly = false, true
 			}
 		}

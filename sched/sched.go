@@ -128,6 +128,7 @@ type queue struct {
 	hungry   bool // has best-effort work, as of the last plan
 	ahead    bool // of the hungry ones by Limits.Lag
 	rowsOnly bool // it is, but gets a step of rows that decode
+	excused  bool // it had such a step, and no hungry one had any since
 	urgency  time.Duration
 
 	demand                 demand
