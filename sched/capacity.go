@@ -45,8 +45,8 @@ type ask struct {
 }
 
 // Check says what Submit would of n sequences with a prompt of so many tokens (0 when nobody has counted
-// them: what is ahead of it decides then), without taking them. Who is refused is expected not to submit them. The zero SLA stands for the model's; key is
-// Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
+// them: what is ahead of it decides then), without taking them. Who is refused is expected not to submit them. The
+// zero SLA stands for the model's; key is Sequence.Key. The error is ErrUnknownModel, ErrTooMany, ErrOverCapacity or ErrDraining.
 func (s *Scheduler) Check(now time.Time, model string, n, promptTokens int, sla SLA, key string) error {
 	q := s.queue(model)
 	if q == nil {
@@ -170,8 +170,9 @@ type outlook struct {
 // foresee predicts what would become of a request with an SLA.
 func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	now := s.at(at)
+	begins := s.begins(now)
 	for _, o := range s.queues {
-		s.look(o, s.begins(now))
+		s.look(o, begins)
 	}
 	taken := s.taken(q, SLA{}, 0)
 	with := s.taken(q, a.sla, a.n)
@@ -215,7 +216,7 @@ func (s *Scheduler) foresee(q *queue, a ask, at time.Time) outlook {
 	}
 	if with > taken {
 		all := with + s.promptShare(now)
-		if kept := s.kept(q, now); q.use(SLA{}, 0, now) < q.entitled {
+		if kept := s.kept(q, now); q.use(now) < q.entitled {
 			out.crowded, out.fades = all > ownShare, s.fades(ownShare-with, now)
 		} else {
 			out.crowded, out.fades = all+kept > fullShare, s.fades(fullShare-with-kept, now)

@@ -57,16 +57,20 @@ func (q *queue) offer(a ask, work float64, accepted bool, now time.Duration) {
 	}
 }
 
-// use is the share of the device that q's accepted streams and prompts take, with n more sequences of an SLA.
-func (q *queue) use(sla SLA, n int, now time.Duration) float64 {
+// use is the share of the device that q's accepted streams and prompts take.
+func (q *queue) use(now time.Duration) float64 { return q.streamShare(SLA{}, 0) + q.promptShare(now) }
+
+// promptShare is the share of the device that the prompts accepted of late take.
+func (q *queue) promptShare(now time.Duration) float64 {
 	q.demand.fade(now)
-	return q.streamShare(sla, n) + q.demand.per(q.demand.accepted, now)
+	return q.demand.per(q.demand.accepted, now)
 }
 
 // asked is the share that q would take if all that comes were accepted, and least what it takes to serve anybody with
 // some profit: a tenth more than a single stream, since weights are read for one as for many.
 func (q *queue) asked(now time.Duration) (asked, least float64) {
 	d := &q.demand
+	d.fade(now)
 	asked = d.per(d.work, now)
 	if d.offered > 0 && d.tpot > 0 {
 		tpot := d.tpot.Seconds()
@@ -74,16 +78,15 @@ func (q *queue) asked(now time.Duration) (asked, least float64) {
 		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
 		least = 1.1 * q.rowsSeconds(1) / tpot
 	}
-	asked = max(asked, q.use(SLA{}, 0, now))
+	asked = max(asked, q.use(now))
 	return asked, min(asked, least)
 }
 
-// promptShare is the share of the device that the prompts accepted of late take.
+// promptShare is that of all models.
 func (s *Scheduler) promptShare(now time.Duration) float64 {
 	sum := 0.0
 	for _, q := range s.queues {
-		q.demand.fade(now)
-		sum += q.demand.per(q.demand.accepted, now)
+		sum += q.promptShare(now)
 	}
 	return sum
 }
@@ -129,7 +132,7 @@ func (s *Scheduler) kept(q *queue, now time.Duration) float64 {
 		}
 		o.filled = false
 		if o != q {
-			sum += max(0, o.entitled-o.use(SLA{}, 0, now))
+			sum += max(0, o.entitled-o.use(now))
 		}
 	}
 	return sum

@@ -139,7 +139,8 @@ func (s *Scheduler) newPlan() *Plan {
 // goes along with the streams of its model, if it has any: were it to claim a share, it would make others late. One that becomes
 // hungry begins Limits.Lag behind the one with most at worst: what it did not want before is no credit. A model that
 // is ahead still gets a step of its decoding rows, and nothing else, when a token presses and its streams take no
-// more than its share: what had more than that were its prompts, or streams that ran early.
+// more than its share: what had more than that were its prompts, or streams that ran early. It gets one, and no other
+// before a hungry model has had a step: a token presses all the time when that step is longer than what a TPOT leaves.
 func (s *Scheduler) byUrgency(now time.Duration) {
 	s.order = s.order[:0]
 	most, weights, lag := math.Inf(-1), 0.0, s.limits.Lag.Seconds()
