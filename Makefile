@@ -11,7 +11,7 @@ STATICCHECK := $(CACHE)/bin/staticcheck
 STATICCHECK_VERSION := v0.8.2
 export OPENINFER_CACHE := $(CACHE)
 
-.PHONY: help build serve test quick lint deps golden bench-cpu soak clean
+.PHONY: help build serve test quick lint deps golden cuda bench-cpu soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -43,6 +43,9 @@ $(STATICCHECK):
 golden: ## one table: how far every stored result of the reference library is from ours
 	@out=$$(OPENINFER_GOLDEN=1 go test -count=1 -run TestTable -v ./models/registry); status=$$?; \
 	echo "$$out" | grep -v '^ *\(=== RUN\|--- PASS\)'; exit $$status
+
+cuda: ## compile kernels/cuda/*.cu to the PTX beside them (fetches 115 MB of toolkit into .cache)
+	sh scripts/cuda.sh
 
 bench-cpu: build ## side by side with llama.cpp on this machine; writes docs/bench-cpu.md
 	sh scripts/bench-cpu.sh

@@ -47,11 +47,12 @@ var tools = map[string]bool{"scripts": true, "test": true}
 // testOnly may be imported by tests beside what allowed says: suites that run over packages
 // further down.
 var testOnly = map[string][]string{
-	"api":         {"engine"},
-	"models":      {"kernels/ref", "kernels/cpu", "kernels/sim", "models/modeltest"},
-	"kernels":     {"kernels/ref", "kernels/cpu", "kernels/kerneltest"},
-	"kernels/ref": {"kernels/kerneltest"},
-	"kernels/cpu": {"kernels/ref", "kernels/kerneltest"},
+	"api":          {"engine"},
+	"models":       {"kernels/ref", "kernels/cpu", "kernels/sim", "models/modeltest"},
+	"kernels":      {"kernels/ref", "kernels/cpu", "kernels/kerneltest"},
+	"kernels/ref":  {"kernels/kerneltest"},
+	"kernels/cpu":  {"kernels/ref", "kernels/kerneltest"},
+	"kernels/cuda": {"kernels/ref", "kernels/kerneltest"},
 }
 
 type pkg struct {

@@ -1,0 +1,131 @@
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+)
+
+// Options say how to open a card.
+type Options struct {
+	Card int // ordinal
+	// WorkspaceBytes is what operators keep between their launches within a step; 0: 64 MiB.
+	WorkspaceBytes int64
+	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
+	StepBytes int64
+}
+
+// Device is one card.
+type Device struct {
+	drv    driver.Driver
+	info   kernels.Info
+	ctx    driver.Context
+	stream driver.Stream
+	mps    int // multiprocessors
+
+	mu      sync.Mutex // guards what loading shares with a step
+	modules map[string]driver.Module
+	entries map[string]*entry
+
+	workspace      uint64
+	workspaceBytes int64
+	arrays         arrays
+
+	args []uint64
+	err  error // the first of the step
+}
+
+var _ kernels.Device = (*Device)(nil)
+
+// Open opens a card of drv.
+func Open(drv driver.Driver, o Options) (*Device, error) {
+	if o.WorkspaceBytes == 0 {
+		o.WorkspaceBytes = 64 << 20
+	}
+	if o.StepBytes == 0 {
+		o.StepBytes = 16 << 20
+	}
+	n, err := drv.DeviceCount()
+	if err != nil {
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	if o.Card < 0 || o.Card >= n {
+		return nil, fmt.Errorf("cuda: no card %d: the driver has %d", o.Card, n)
+	}
+	d := &Device{drv: drv, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
+	card := driver.Device(o.Card)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := d.open(card, o); err != nil {
+		return nil, fmt.Errorf("cuda: card %d: %w", o.Card, err)
+	}
+	return d, nil
+}
+
+func (d *Device) open(card driver.Device, o Options) (err error) {
+	major, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMajor)
+	if err != nil {
+		return err
+	}
+	minor, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMinor)
+	if err != nil {
+		return err
+	}
+	name, err := d.drv.DeviceName(card)
+	if err != nil {
+		return err
+	}
+	if major < 8 {
+		return fmt.Errorf("%s has compute capability %d.%d; 8.0 is the least", name, major, minor)
+	}
+	if d.mps, err = d.drv.DeviceAttribute(card, driver.Multiprocessors); err != nil {
+		return err
+	}
+	if d.ctx, err = d.drv.OpenContext(card); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			d.drv.CloseContext(d.ctx)
+		}
+	}()
+	if d.stream, err = d.drv.NewStream(); err != nil {
+		return err
+	}
+	if d.workspace, err = d.drv.Alloc(o.WorkspaceBytes); err != nil {
+		return err
+	}
+	d.workspaceBytes = o.WorkspaceBytes
+	if err := d.arrays.open(d.drv, o.StepBytes); err != nil {
+		return err
+	}
+	free, _, err := d.drv.MemInfo()
+	if err != nil {
+		return err
+	}
+	d.info = kernels.Info{
+		Name:        "cuda",
+		Description: fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors", name, major, minor, d.mps),
+		MemoryBytes: free,
+		Dedicated:   true,
+		KVTypes:     []kernels.DType{kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.I8},
+	}
+	return nil
+}
+
+// Info implements kernels.Device.
+func (d *Device) Info() kernels.Info { return d.info }
+
+// Close implements kernels.Device. The context's memory goes with it.
+func (d *Device) Close() error { return d.drv.CloseContext(d.ctx) }
+
+// ok records the step's first error and says whether the step is still good.
+func (d *Device) ok(err error) bool {
+	if d.err == nil {
+		d.err = err
+	}
+	return d.err == nil
+}

@@ -1,0 +1,89 @@
+package cuda
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/openinfer-go/openinfer/kernels"
+)
+
+// enter gives the calling OS thread the card's context until the returned function is called: loading runs beside the step loop.
+func (d *Device) enter() (leave func(), err error) {
+	runtime.LockOSThread()
+	if err := d.drv.SetContext(d.ctx); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("cuda: %w", err)
+	}
+	return runtime.UnlockOSThread, nil
+}
+
+// Alloc implements kernels.Device.
+func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
+	leave, err := d.enter()
+	if err != nil {
+		return kernels.Buffer{}, err
+	}
+	defer leave()
+	addr, err := d.drv.Alloc(bytes)
+	if err != nil {
+		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
+	}
+	if err := d.drv.Fill(addr, 0, bytes, 0); err != nil {
+		d.drv.Free(addr)
+		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
+	}
+	return kernels.Buffer{Addr: addr, Len: bytes}, nil
+}
+
+// Free implements kernels.Device.
+func (d *Device) Free(b kernels.Buffer) {
+	if b.Addr == 0 {
+		return
+	}
+	leave, err := d.enter()
+	if err != nil {
+		return // the context is gone, and its memory with it
+	}
+	defer leave()
+	d.drv.Free(b.Addr)
+}
+
+// CopyIn fills dst, which has the length of src.
+func (d *Device) CopyIn(dst kernels.Buffer, src []byte) error {
+	leave, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := d.drv.CopyToDevice(dst.Addr, src, d.stream); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return d.drv.SyncStream(d.stream)
+}
+
+// CopyOut fills dst with src, of the same length.
+func (d *Device) CopyOut(dst []byte, src kernels.Buffer) error {
+	leave, err := d.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := d.drv.CopyToHost(dst, src.Addr, d.stream); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return d.drv.SyncStream(d.stream)
+}
+
+// LoadVector implements kernels.Device.
+func (d *Device) LoadVector(v []float32) (kernels.Tensor, error) {
+	b, err := d.Alloc(int64(len(v)) * 4)
+	if err != nil {
+		return kernels.Tensor{}, err
+	}
+	if err := d.CopyIn(b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)); err != nil {
+		d.Free(b)
+		return kernels.Tensor{}, err
+	}
+	return kernels.Tensor{Buf: b, DType: kernels.F32, Rows: 1, Cols: len(v), Stride: len(v)}, nil
+}

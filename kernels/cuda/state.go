@@ -1,0 +1,17 @@
+package cuda
+
+import (
+	"errors"
+
+	"github.com/openinfer-go/openinfer/kernels"
+)
+
+// CausalConv implements kernels.Device.
+func (d *Device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
+	d.ok(errors.New("cuda: CausalConv"))
+}
+
+// GatedDelta implements kernels.Device.
+func (d *Device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
+	d.ok(errors.New("cuda: GatedDelta"))
+}

@@ -1,0 +1,100 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+)
+
+// arrays is the room for what the host gives a step: one buffer on the card and its image in pinned memory. What is
+// staged lies at the same address in every step that stages the same sizes, and reaches the card in one copy before the
+// next launch.
+type arrays struct {
+	host []byte
+	addr uint64
+	used int // bytes staged in this step
+	sent int // of these, on the card
+}
+
+func (a *arrays) open(drv driver.Driver, bytes int64) (err error) {
+	if a.host, _, err = drv.AllocHost(bytes); err != nil {
+		return err
+	}
+	a.addr, err = drv.Alloc(bytes)
+	return err
+}
+
+// Begin implements kernels.Device.
+func (d *Device) Begin() {
+	d.err = nil
+	d.arrays.used, d.arrays.sent = 0, 0
+	d.ok(d.drv.SetContext(d.ctx))
+}
+
+// Upload implements kernels.Device.
+func (d *Device) Upload(a kernels.Ints) kernels.Ints {
+	a.Addr = d.stage(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(a.Host))), len(a.Host)*4))
+	return a
+}
+
+// stage copies b to where this step's launches find it; 0 after an error.
+func (d *Device) stage(b []byte) uint64 {
+	a := &d.arrays
+	if len(b) > len(a.host)-a.used {
+		d.ok(fmt.Errorf("cuda: the step's arrays take more than %d bytes", len(a.host)))
+		return 0
+	}
+	at := a.used
+	copy(a.host[at:], b)
+	a.used = min(at+(len(b)+255)&^255, len(a.host))
+	return a.addr + uint64(at)
+}
+
+// send copies what was staged since the last launch to the card.
+func (d *Device) send() error {
+	a := &d.arrays
+	if a.sent == a.used {
+		return nil
+	}
+	from := a.sent
+	a.sent = a.used
+	return d.drv.CopyToDevice(a.addr+uint64(from), a.host[from:a.used], d.stream)
+}
+
+// End implements kernels.Device.
+func (d *Device) End() error {
+	if err := d.drv.SyncStream(d.stream); d.err == nil && err != nil {
+		d.err = fmt.Errorf("cuda: %w", err)
+	}
+	return d.err
+}
+
+// Arguments of a launch: one word a parameter.
+func arg[T ~int | ~int32](v T) uint64 { return uint64(uint32(int32(v))) }
+func argF(v float32) uint64           { return uint64(math.Float32bits(v)) }
+func argT(t kernels.Tensor) uint64    { return t.Buf.Addr }
+
+// launch runs entry name of file's PTX over grid blocks of block threads. op names the operator in errors. After the step's first
+// error it does nothing.
+func (d *Device) launch(op, file, name string, grid, block [3]int, sharedBytes int, args ...uint64) {
+	if d.err != nil {
+		return
+	}
+	e, err := d.entry(file, name)
+	if err == nil {
+		err = e.room(d.drv, sharedBytes)
+	}
+	if err == nil {
+		err = d.send()
+	}
+	if err == nil {
+		d.args = append(d.args[:0], args...)
+		err = d.drv.Launch(e.fn, grid, block, sharedBytes, d.stream, d.args)
+	}
+	if err != nil {
+		d.ok(fmt.Errorf("%s: %s<%v,%v>: %w", op, name, grid, block, err))
+	}
+}
