@@ -16,10 +16,12 @@ __device__ inline float4 load4(const float *x, int i, int n, bool vec)
     return v;
 }
 
+// store4 stores v, or what lies below n of it. The compiler would make four stores of one.
 __device__ inline void store4(float *x, int i, int n, bool vec, float4 v)
 {
     if (vec && i + 4 <= n) {
-        *(float4 *)(x + i) = v;
+        asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(x + i)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+                     : "memory");
         return;
     }
     if (i < n) x[i] = v.x;
