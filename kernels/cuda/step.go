@@ -31,6 +31,7 @@ func (a *arrays) open(drv driver.Driver, bytes int64) (err error) {
 func (d *Device) Begin() {
 	d.err = nil
 	d.arrays.used, d.arrays.sent = 0, 0
+	d.chained = d.chained[:0]
 	d.ok(d.drv.SetContext(d.ctx))
 }
 
