@@ -212,6 +212,7 @@ type worker struct {
 	live    []*block
 	mma     uint64
 	shared  *region // of the last block
+	copies  []*asyncCopy
 	scratch mmaScratch
 	clock   uint64
 }
@@ -428,7 +429,7 @@ func (w *warp) raceFault(pc int32, lane int, verb string, r *region, off uint64,
 	if file, n := l.source(hit.pc); file != "" {
 		at += fmt.Sprintf(" (%s:%d)", file, n)
 	}
-	who := b.threadAt(hit.rec.thread())
+	who := b.threadAt(hit.thread)
 	where := ""
 	if hit.rec.tag() != b.tag {
 		where = fmt.Sprintf(" of block number %d", hit.rec.tag()-1)

@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 )
@@ -10,9 +11,9 @@ import (
 // access outside it cannot fall into another one. Allocate, copy and launch from one goroutine.
 type Memory struct {
 	slots   []*region // of 4 GiB each; nil where nothing is allocated
-	touched []*region // with state of the last launch
 	mu      sync.Mutex
-	pages   [5][]*shadowPage // of earlier launches, by shift
+	touched []touched                   // by the last launch
+	pages   [cellMost + 1][]*shadowPage // of earlier launches, by shift
 }
 
 // The generic address space: shared, local, constant and parameter memory are windows below global
@@ -24,7 +25,7 @@ const (
 	windowParam  = 4 << 40
 	firstGlobal  = 16 << 40
 	slotShift    = 32
-	pageShift    = 12
+	pageShift    = 10
 )
 
 // A region is a run of memory with what is known about it: which bytes were written, and who
@@ -38,9 +39,18 @@ type region struct {
 	data    []byte
 	init    []byte // per byte: 1 when written; nil when all are
 	pages   []atomic.Pointer[shadowPage]
-	// Per 32-byte sector one bit a byte: read, written, and read through the non-coherent path in
-	// this launch. Only for global memory.
-	read, written, nc []uint32
+}
+
+// touched names a page of a region.
+type touched struct {
+	r *region
+	i uint64
+}
+
+// marks say what a launch does with the sectors of a page of global memory, a bit a byte: read,
+// written, and read through the non-coherent path.
+type marks struct {
+	read, written, nc [1 << pageShift / 32]uint32
 }
 
 // NewMemory gives an empty memory.
@@ -156,46 +166,28 @@ func (r *region) markWritten(off, n uint64) {
 	}
 }
 
-// begin clears what the last launch left about who touched what.
+// begin forgets what the last launch touched.
 func (m *Memory) begin() {
-	for _, r := range m.touched {
-		r.dropPages()
+	for _, t := range m.touched {
+		slot := &t.r.pages[t.i]
+		p := slot.Load()
+		if slot.Store(nil); len(m.pages[p.shift]) < maxKept {
+			m.pages[p.shift] = append(m.pages[p.shift], p)
+		}
 	}
 	m.touched = m.touched[:0]
-	for i, r := range m.slots {
-		if r == nil || i > 0 && m.slots[i-1] == r {
-			continue
-		}
-		if r.read == nil {
-			sectors := (len(r.data) + 31) / 32
+	for _, r := range m.slots {
+		if r != nil && r.pages == nil {
 			r.pages = newPages(len(r.data))
-			r.read, r.written, r.nc = make([]uint32, sectors), make([]uint32, sectors), make([]uint32, sectors)
-		} else {
-			clear(r.read)
-			clear(r.written)
-			clear(r.nc)
-		}
-		m.touched = append(m.touched, r)
-	}
-}
-
-// maxKept bounds the pages kept for the next launch, 20 to 160 KiB each.
-const maxKept = 4096
-
-func (r *region) dropPages() {
-	for i := range r.pages {
-		p := r.pages[i].Load()
-		if p == nil {
-			continue
-		}
-		if r.pages[i].Store(nil); len(r.mem.pages[p.shift]) < maxKept {
-			r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
 		}
 	}
 }
 
-// mark sets the bits of bytes [off, off+n) in a sector map.
-func mark(bitmap []uint32, off, n uint64) {
+// maxKept bounds the pages kept for the next launch, 2 to 41 KiB each.
+const maxKept = 16 << 10
+
+// mark sets the bits of bytes [off, off+n) in a map of a page's sectors.
+func mark(bitmap *[1 << pageShift / 32]uint32, off, n uint64) {
 	for n > 0 {
 		sector, first := off/32, off%32
 		k := min(n, 32-first)
@@ -205,6 +197,19 @@ func mark(bitmap []uint32, off, n uint64) {
 		}
 		off, n = off+k, n-k
 	}
+}
+
+// marked gives the first of n bytes from off that has its bit; n when none has.
+func marked(bitmap *[1 << pageShift / 32]uint32, off, n uint64) uint64 {
+	for i := uint64(0); i < n; {
+		sector, first := (off+i)/32, (off+i)%32
+		k := min(n-i, 32-first)
+		if m := atomic.LoadUint32(&bitmap[sector]) >> first & uint32(uint64(1)<<k-1); m != 0 {
+			return i + uint64(bits.TrailingZeros32(m))
+		}
+		i += k
+	}
+	return n
 }
 
 // newBytes makes zeroed memory whose start is aligned for the host's atomics.

@@ -1,7 +1,9 @@
 package ptx
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -200,41 +202,57 @@ func (w *warp) mma(o *op) {
 // elements 2*(l%4) and the next of row l/4, or transposed, of column l/4.
 func (w *warp) ldmatrix(o *op, act uint32, pc int32) {
 	mo := o.mem
-	var rows [32][16]byte
-	n := len(mo.regs)
+	rows := uint32(uint64(1)<<(8*len(mo.regs)) - 1)
+	q := request{base: &w.regs[o.a], imm: o.imm, narrow: o.sub&1 == 1, space: mo.space, n: 16, align: 16}
 	w.beginAccess()
-	for lane := range 8 * n {
-		addr := w.regs[o.a][lane] + uint64(o.imm)
-		if o.sub&1 == 1 {
-			addr &= 0xffffffff
+	var data [32][]byte
+	for rows != 0 {
+		r, good, taken := w.locate(&q, pc, rows)
+		rows &^= taken
+		if good == 0 {
+			continue
 		}
-		r, off, ok := w.check(o, pc, lane, addr, mo.space, 16, 16, false, false, false)
-		if ok {
-			copy(rows[lane][:], r.data[off:off+16])
+		w.touch(o, pc, r, good, 16, false, 0)
+		for m := good; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			data[lane] = r.data[w.acc.off[lane] : w.acc.off[lane]+16]
 		}
 	}
 	w.endAccess(pc, 16)
+	for lane, b := range data[:8*len(mo.regs)] {
+		if b == nil {
+			data[lane] = zeroRow[:]
+		}
+	}
 	for m, reg := range mo.regs {
-		d := &w.regs[reg]
-		for lane := range 32 {
-			if act>>lane&1 == 0 {
+		d := &w.tmp
+		for g := range 8 {
+			b := data[8*m+g][:16]
+			if o.sub&2 == 0 {
+				for t := range 4 {
+					d[4*g+t] = uint64(binary.LittleEndian.Uint32(b[4*t:]))
+				}
 				continue
 			}
-			g, t := lane>>2, lane&3
-			var lo, hi uint64
-			at := func(row, col int) uint64 {
-				b := rows[8*m+row][2*col:]
-				return uint64(b[0]) | uint64(b[1])<<8
+			// Row g holds elements g&1 of lanes 4*c + g/2.
+			for c := range 8 {
+				v := uint64(binary.LittleEndian.Uint16(b[2*c:]))
+				if g&1 == 0 {
+					d[4*c+g>>1] = v
+				} else {
+					d[4*c+g>>1] |= v << 16
+				}
 			}
-			if o.sub&2 == 0 {
-				lo, hi = at(g, 2*t), at(g, 2*t+1)
-			} else {
-				lo, hi = at(2*t, g), at(2*t+1, g)
-			}
-			d[lane] = lo | hi<<16
+		}
+		if act == fullMask {
+			w.regs[reg] = w.tmp
+		} else {
+			w.merge(&w.regs[reg], act)
 		}
 	}
 }
+
+var zeroRow [16]byte
 
 // dot4 multiplies two rows by two columns. The four sums run side by side in the processor.
 func dot4(a0, a1, b0, b1 []float64) (s0, s1, s2, s3 float64) {
