@@ -139,11 +139,17 @@ func decoder(t string, w uint) func(uint64, uint) float64 {
 type mmaScratch struct {
 	a [16][64]float64
 	b [8][64]float64 // by column
+
+	kept [6][8]decoded // 16-bit factors, by operand and register
 }
 
 func (w *warp) mma(o *op) {
 	mm := o.mma
 	s := &w.block.worker.scratch
+	if mm.e == 2 && !mm.half && !mm.halfC {
+		w.mma16(mm, s)
+		return
+	}
 	A, B := &s.a, &s.b
 	E := int(mm.e)
 	for r, reg := range mm.a {
@@ -196,6 +202,75 @@ func (w *warp) mma(o *op) {
 			}
 		}
 	}
+}
+
+// mma16 is mma for 16-bit factors and float32 sums, the product that nearly all kernels make. A
+// register of A or B decoded is an 8x8 matrix, row by row or column by column.
+func (w *warp) mma16(mm *mmaOp, s *mmaScratch) {
+	var a [4]*[64]float64
+	var b [2]*[64]float64
+	for r, reg := range mm.a {
+		a[r&3] = s.decode(mm, r&3, reg, &w.regs[reg])
+	}
+	for r, reg := range mm.b {
+		b[r&1] = s.decode(mm, 4+r&1, reg, &w.regs[reg])
+	}
+	c0, c1, c2, c3 := &w.regs[mm.c[0]], &w.regs[mm.c[1]], &w.regs[mm.c[2]], &w.regs[mm.c[3]]
+	d0, d1, d2, d3 := &w.regs[mm.d[0]], &w.regs[mm.d[1]], &w.regs[mm.d[2]], &w.regs[mm.d[3]]
+	for lane := range 32 {
+		g, t := 8*(lane>>2), 16*(lane&3)
+		var s00, s01, s10, s11 float64
+		if mm.k == 16 {
+			s00, s01, s10, s11 = dot16((*[8]float64)(a[0][g:]), (*[8]float64)(a[1][g:]), (*[8]float64)(a[2][g:]), (*[8]float64)(a[3][g:]),
+				(*[16]float64)(b[0][t:]), (*[16]float64)(b[1][t:]))
+		} else {
+			s00, s01, s10, s11 = dot4(a[0][g:g+8], a[1][g:g+8], b[0][t:t+8], b[0][t+8:t+16])
+		}
+		d0[lane] = b32(float32(s00 + float64(f32(c0[lane]))))
+		d1[lane] = b32(float32(s01 + float64(f32(c1[lane]))))
+		d2[lane] = b32(float32(s10 + float64(f32(c2[lane]))))
+		d3[lane] = b32(float32(s11 + float64(f32(c3[lane]))))
+	}
+}
+
+// decoded is a register of 16-bit factors and what they are. A kernel multiplies a fragment with
+// several others: it is decoded once as long as it stays.
+type decoded struct {
+	reg int32 // +1
+	f16 bool
+	raw vec
+	x   [64]float64
+}
+
+func (s *mmaScratch) decode(mm *mmaOp, operand int, reg int32, v *vec) *[64]float64 {
+	d := &s.kept[operand][reg&7]
+	if d.reg == reg+1 && d.f16 == mm.f16 && d.raw == *v {
+		return &d.x
+	}
+	d.reg, d.f16, d.raw = reg+1, mm.f16, *v
+	if mm.f16 {
+		for lane, x := range v {
+			d.x[2*lane], d.x[2*lane+1] = float64(halfTable[x&0xffff]), float64(halfTable[x>>16&0xffff])
+		}
+		return &d.x
+	}
+	for lane, x := range v {
+		d.x[2*lane], d.x[2*lane+1] = float64(f32(x<<16&0xffff0000)), float64(f32(x&0xffff0000))
+	}
+	return &d.x
+}
+
+// dot16 multiplies two rows by two columns of 16 elements: x0 and x1 hold the first eight of the
+// rows, u0 and u1 the rest; y and v both columns' first eight and rest.
+func dot16(x0, x1, u0, u1 *[8]float64, y, v *[16]float64) (s00, s01, s10, s11 float64) {
+	for i := range 8 {
+		a, b, c, d := x0[i], x1[i], u0[i], u1[i]
+		s00 += a*y[i] + c*v[i]
+		s01 += a*y[i+8] + c*v[i+8]
+		s10 += b*y[i] + d*v[i]
+		s11 += b*y[i+8] + d*v[i+8]
+	}
+	return
 }
 
 // ldmatrix loads 8x8 matrices of 16-bit numbers: lane 8m+r names row r of matrix m; lane l gets
