@@ -282,6 +282,9 @@ func (w *warp) run1(o *op, pc int32, r *region, off, n uint64, lane int, step ui
 			return
 		}
 	}
+	if !write && flags == 0 && r.private && w.readOne(r, off, n, lane, pc) {
+		return
+	}
 	if hit := w.track(r, off, n, lane, step, write, flags, pc); hit.rec != 0 {
 		verb := "read"
 		switch {

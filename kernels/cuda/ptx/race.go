@@ -197,6 +197,37 @@ func piece(off, n uint64) uint64 {
 	return n
 }
 
+// readOne is track for the commonest access of inner loops, a lane's read of one whole cell of
+// shared memory; not done when there may be more to it.
+func (w *warp) readOne(r *region, off, n uint64, lane int, pc int32) (done bool) {
+	p := r.pages[off>>pageShift].Load()
+	if p == nil || n != 1<<p.shift {
+		return false
+	}
+	c := &p.cells[off&(1<<pageShift-1)>>p.shift]
+	if last := record(c.write); last.tag() == r.tag {
+		t := last.thread()
+		if last&recAsync != 0 || t>>5 != w.id && w.vc[t>>5] < last.time() || t>>5 == w.id && last.time() > w.synced && !(t&31 == lane && last.step() >= p.shift) {
+			return false
+		}
+	}
+	rec := makeRecord(r.tag, w.id<<5|lane, w.time, oneLane, 0)
+	if read := record(c.read); read == rec {
+		return true
+	} else if read.tag() == r.tag && (read^rec)>>32 != 0 {
+		// Another's read: it stays as the second when this one is not after it.
+		t := read.thread()
+		if t>>5 == w.id && read.time() > w.synced || t>>5 != w.id && w.vc[t>>5] < read.time() {
+			if second := record(c.read2); second.tag() == r.tag {
+				return false
+			}
+			c.read2, c.readPC2 = c.read, c.readPC
+		}
+	}
+	c.read, c.readPC = uint64(rec), pc
+	return true
+}
+
 // track notes an access to bytes [off, off+n) of r, byte off+o by lane + o>>step, and gives a
 // conflict. A write that leaves the bytes as they are cannot be told from not writing by a reader
 // or another such writer; w.sameLanes names the lanes of which that holds.
