@@ -1,7 +1,6 @@
 package ptx
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math/bits"
 	"sync/atomic"
@@ -268,9 +267,9 @@ func (w *warp) touch(o *op, pc int32, r *region, lanes uint32, n uint64, write b
 
 // run1 is touch for one run of lanes side by side: n bytes in all.
 func (w *warp) run1(o *op, pc int32, r *region, off, n uint64, lane int, step uint, write bool, flags record) {
-	if !write && r.init != nil {
-		if i := bytes.IndexByte(r.init[off:off+n], 0); i >= 0 {
-			w.fault("uninitialized", pc, lane+i>>step, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, off+uint64(i), r.base+off+uint64(i))
+	if !write {
+		if at, any := r.unwritten(off, n); any {
+			w.fault("uninitialized", pc, lane+int(at-off)>>step, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, at, r.base+at)
 		}
 	}
 	if r.pages == nil {
@@ -302,26 +301,25 @@ func (w *warp) run1(o *op, pc int32, r *region, off, n uint64, lane int, step ui
 func (w *warp) mark(o *op, pc int32, r *region, off, n uint64, lane int, step uint, write bool) (done bool) {
 	nc := o.kind == kLoad && o.mem.nc
 	for at := off; at < off+n; {
-		p := r.page(at>>pageShift, 1<<cellMost)
-		in := at & (1<<pageShift - 1)
-		k := min(off+n-at, 1<<pageShift-in)
+		m := r.marksAt(at)
+		k := min(off+n-at, 1<<pageShift-at&(1<<pageShift-1))
 		switch {
 		case write:
-			mark(&p.written, in, k)
-			if i := marked(&p.nc, in, k); i < k {
+			m.written.set(at, k)
+			if i := m.nc.first(at, k); i < k {
 				by := lane + int(at+i-off)>>step
 				if w.sameLanes()>>(by&31)&1 == 0 {
 					w.fault("race", pc, by, "write of byte %d of an allocation that this launch reads as non-coherent (read-only)", at+i)
 				}
 			}
 		case nc:
-			mark(&p.read, in, k)
-			mark(&p.nc, in, k)
-			if i := marked(&p.written, in, k); i < k {
+			m.read.set(at, k)
+			m.nc.set(at, k)
+			if i := m.written.first(at, k); i < k {
 				w.fault("race", pc, lane+int(at+i-off)>>step, "non-coherent read of byte %d of an allocation that this launch writes", at+i)
 			}
 		default:
-			mark(&p.read, in, k)
+			m.read.set(at, k)
 		}
 		at += k
 	}
@@ -513,7 +511,8 @@ func (w *warp) sameLanes() (same uint32) {
 	for m := w.acc.storeTo; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
 		off := w.acc.off[lane]
-		equal := r.init == nil || bytes.IndexByte(r.init[off:off+n], 0) < 0
+		_, any := r.unwritten(off, n)
+		equal := !any
 		for k, reg := range mo.regs {
 			equal = equal && loadBytes(r.data[off+uint64(k)*mo.size:], mo.size) == w.regs[reg][lane]&maskOf(uint(mo.size*8))
 		}
@@ -534,24 +533,6 @@ func laneAddress(o *op, base *vec, lane int) uint64 {
 
 func genericAddress(sp space, addr uint64) uint64 {
 	return addr + windows[sp]
-}
-
-// setInit notes bytes as written and reports whether one of them was not.
-func (r *region) setInit(off, n uint64) (fresh bool) {
-	if r.init == nil {
-		return false
-	}
-	s := r.init[off : off+n]
-	for len(s) >= 8 {
-		fresh = fresh || binary.LittleEndian.Uint64(s) != 0x0101010101010101
-		binary.LittleEndian.PutUint64(s, 0x0101010101010101)
-		s = s[8:]
-	}
-	for i := range s {
-		fresh = fresh || s[i] == 0
-		s[i] = 1
-	}
-	return fresh
 }
 
 func (w *warp) atomic(o *op, act uint32, pc int32) {

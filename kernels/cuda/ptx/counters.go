@@ -112,13 +112,13 @@ func (l *launch) count(ws []*worker) Counters {
 	}
 	sort.SliceStable(c.Lines, func(i, j int) bool { return c.Lines[i].Line < c.Lines[j].Line })
 	for _, t := range l.mem.touched {
-		p := t.r.pages[t.i].Load()
-		for i := range p.read {
-			if m := p.read[i]; m != 0 {
+		k := t.r.marks[t.page].Load()
+		for i := range k.read {
+			if m := k.read[i]; m != 0 {
 				c.DRAMReadBytes += 32
 				c.UniqueReadBytes += uint64(bits.OnesCount32(m))
 			}
-			if m := p.written[i]; m != 0 {
+			if m := k.written[i]; m != 0 {
 				c.DRAMWriteBytes += 32
 				c.UniqueWriteBytes += uint64(bits.OnesCount32(m))
 			}

@@ -1,19 +1,34 @@
 package ptx
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/openinfer-go/openinfer/internal/hostmem"
 )
 
 // Memory is a card's memory. Each allocation has address room of its own, 4 GiB or more, so that an
-// access outside it cannot fall into another one. Allocate, copy and launch from one goroutine.
+// access outside it cannot fall into another one. Allocate, copy and launch from one goroutine. What is never touched
+// costs the host next to nothing: 41 bytes for each 4 KiB.
 type Memory struct {
-	slots   []*region // of 4 GiB each; nil where nothing is allocated
+	slots []*region // of 4 GiB each; nil where nothing is allocated
+
 	mu      sync.Mutex
-	touched []touched                   // by the last launch
+	touched []touch                     // pages with state of the last launch
 	pages   [cellMost + 1][]*shadowPage // of earlier launches, by shift
+	marks   []*marks                    // of earlier launches, all zero
+}
+
+// touch is a page of a region.
+type touch struct {
+	r    *region
+	page uint64
 }
 
 // The generic address space: shared, local, constant and parameter memory are windows below global
@@ -25,7 +40,8 @@ const (
 	windowParam  = 4 << 40
 	firstGlobal  = 16 << 40
 	slotShift    = 32
-	pageShift    = 10
+	pageShift    = 12
+	shadowShift  = 10 // of what a shadowPage is about
 )
 
 // A region is a run of memory with what is known about it: which bytes were written, and who
@@ -38,19 +54,18 @@ type region struct {
 	mem     *Memory // that the pages belong to; nil when private
 	data    []byte
 	init    []byte // per byte: 1 when written; nil when all are
-	pages   []atomic.Pointer[shadowPage]
+	// whole has a byte for each page: 1 when all of it is written, whatever init says. Launches only read it. Only for
+	// global memory.
+	whole []byte
+	pages []atomic.Pointer[shadowPage]
+	marks []atomic.Pointer[marks] // only for global memory
+	// unmap gives back data and init where they lie outside Go's heap, should the region be forgotten.
+	unmap runtime.Cleanup
 }
 
-// touched names a page of a region.
-type touched struct {
-	r *region
-	i uint64
-}
-
-// marks say what a launch does with the sectors of a page of global memory, a bit a byte: read,
-// written, and read through the non-coherent path.
+// marks say what a launch did with a page: per 32-byte sector one bit a byte.
 type marks struct {
-	read, written, nc [1 << pageShift / 32]uint32
+	read, written, nc sectorMap // nc: read through the non-coherent path
 }
 
 // NewMemory gives an empty memory.
@@ -78,11 +93,45 @@ func (m *Memory) Alloc(size int) (uint64, error) {
 	for len(m.slots) < at+need {
 		m.slots = append(m.slots, nil)
 	}
-	r := &region{mem: m, name: "global", base: firstGlobal + uint64(at)<<slotShift, data: newBytes(size), init: make([]byte, size)}
+	r, err := m.newRegion(size)
+	if err != nil {
+		return 0, err
+	}
+	r.base = firstGlobal + uint64(at)<<slotShift
 	for i := range need - 1 {
 		m.slots[at+i] = r
 	}
 	return r.base, nil
+}
+
+// mappedBytes is the size from which memory lies outside Go's heap: the system gives it out as it is touched.
+const mappedBytes = 1 << 20
+
+func (m *Memory) newRegion(size int) (*region, error) {
+	pages := (size + 1<<pageShift - 1) >> pageShift
+	r := &region{mem: m, name: "global", whole: make([]byte, pages), pages: newPages(size), marks: make([]atomic.Pointer[marks], pages)}
+	if size < mappedBytes {
+		r.data, r.init = newBytes(size), make([]byte, size)
+		return r, nil
+	}
+	both, err := hostmem.Alloc(2 * int64(pages) << pageShift)
+	if err != nil {
+		return nil, fmt.Errorf("ptx: %w", err)
+	}
+	half := len(both) / 2
+	r.data, r.init = both[:size:half], both[half:half+size]
+	r.unmap = runtime.AddCleanup(r, hostmem.Free, both)
+	return r, nil
+}
+
+// AllocHost gives zeroed host memory that kernels reach at addr, all of it written.
+func (m *Memory) AllocHost(size int) (host []byte, addr uint64, err error) {
+	if addr, err = m.Alloc(size); err != nil {
+		return nil, 0, err
+	}
+	r := m.find(addr)
+	r.markWritten(0, uint64(size))
+	return r.data, addr, nil
 }
 
 // Free returns an allocation, given the address that Alloc gave.
@@ -96,7 +145,21 @@ func (m *Memory) Free(addr uint64) error {
 			m.slots[i] = nil
 		}
 	}
+	if len(r.data) >= mappedBytes {
+		r.unmap.Stop()
+		hostmem.Free(unsafe.Slice(unsafe.SliceData(r.data), 2*cap(r.data)))
+	}
+	r.data, r.init = nil, nil
 	return nil
+}
+
+// FreeAll returns every allocation.
+func (m *Memory) FreeAll() {
+	for i := range m.slots {
+		if r := m.slots[i]; r != nil {
+			_ = m.Free(r.base) // it is one
+		}
+	}
 }
 
 // find gives the allocation whose address room holds addr.
@@ -136,22 +199,58 @@ func (m *Memory) Read(addr uint64, b []byte) error {
 	return nil
 }
 
+// Copy copies n bytes of src, which then count as written; the two may not overlap.
+func (m *Memory) Copy(dst, src uint64, n int) error {
+	from, at, err := m.span("copy", src, n)
+	if err != nil {
+		return err
+	}
+	to, off, err := m.span("copy", dst, n)
+	if err != nil {
+		return err
+	}
+	copy(to.data[off:], from.data[at:at+uint64(n)])
+	to.markWritten(off, uint64(n))
+	return nil
+}
+
+// Fill writes n bytes of one value. Zeros over much memory give it back to the host.
+func (m *Memory) Fill(addr uint64, value byte, n int) error {
+	r, off, err := m.span("fill", addr, n)
+	if err != nil {
+		return err
+	}
+	b := r.data[off : off+uint64(n)]
+	switch {
+	case value == 0 && len(r.data) >= mappedBytes:
+		hostmem.Zero(b)
+	case value == 0:
+		clear(b)
+	default:
+		for i := range b {
+			b[i] = value
+		}
+	}
+	r.markWritten(off, uint64(n))
+	return nil
+}
+
 // Written counts the bytes of [addr, addr+n) that were written.
 func (m *Memory) Written(addr uint64, n int) (int, error) {
 	r, off, err := m.span("query", addr, n)
 	if err != nil {
 		return 0, err
 	}
-	if r.init == nil {
-		return n, nil
-	}
 	count := 0
-	for _, b := range r.init[off : off+uint64(n)] {
-		count += int(b)
+	for i := off; i < off+uint64(n); i++ {
+		if r.init == nil || r.whole[i>>pageShift] == 1 || r.init[i] == 1 {
+			count++
+		}
 	}
 	return count, nil
 }
 
+// markWritten notes what the host wrote.
 func (r *region) markWritten(off, n uint64) {
 	if r.init == nil {
 		return
@@ -160,52 +259,127 @@ func (r *region) markWritten(off, n uint64) {
 		r.init = nil
 		return
 	}
-	s := r.init[off : off+n]
-	for i := range s {
-		s[i] = 1
+	for end := off + n; off < end; {
+		page := off >> pageShift
+		next := min(end, (page+1)<<pageShift)
+		if off == page<<pageShift && next-off == 1<<pageShift {
+			r.whole[page] = 1
+		} else {
+			r.setInit(off, next-off)
+		}
+		off = next
 	}
 }
 
-// begin forgets what the last launch touched.
+// unwritten gives the first of n bytes at off that nobody wrote; false: there is none.
+func (r *region) unwritten(off, n uint64) (at uint64, any bool) {
+	if r.init == nil {
+		return 0, false
+	}
+	for end := off + n; off < end; {
+		next := min(end, (off>>pageShift+1)<<pageShift)
+		if r.whole == nil || r.whole[off>>pageShift] == 0 {
+			if i := bytes.IndexByte(r.init[off:next], 0); i >= 0 {
+				return off + uint64(i), true
+			}
+		}
+		off = next
+	}
+	return 0, false
+}
+
+// setInit notes that n bytes at off, of one page, were written, and reports whether one of them was not before.
+func (r *region) setInit(off, n uint64) (fresh bool) {
+	if r.init == nil || r.whole != nil && r.whole[off>>pageShift] == 1 {
+		return false
+	}
+	const ones = 0x0101010101010101
+	s := r.init[off : off+n]
+	for ; len(s) >= 8; s = s[8:] {
+		fresh = fresh || binary.LittleEndian.Uint64(s) != ones
+		binary.LittleEndian.PutUint64(s, ones)
+	}
+	for i := range s {
+		fresh = fresh || s[i] == 0
+		s[i] = 1
+	}
+	return fresh
+}
+
+// begin clears what the last launch left about who touched what.
 func (m *Memory) begin() {
 	for _, t := range m.touched {
-		slot := &t.r.pages[t.i]
-		p := slot.Load()
-		if slot.Store(nil); len(m.pages[p.shift]) < maxKept {
-			m.pages[p.shift] = append(m.pages[p.shift], p)
+		k := t.r.marks[t.page].Swap(nil)
+		*k = marks{}
+		if len(m.marks) < maxKept {
+			m.marks = append(m.marks, k)
 		}
+		t.r.dropPages(t.page<<pageShift, 1<<pageShift)
 	}
 	m.touched = m.touched[:0]
-	for _, r := range m.slots {
-		if r != nil && r.pages == nil {
-			r.pages = newPages(len(r.data))
-		}
+}
+
+// marksAt gives the marks of the page of offset off.
+func (r *region) marksAt(off uint64) *marks {
+	slot := &r.marks[off>>pageShift]
+	if k := slot.Load(); k != nil {
+		return k
 	}
+	m := r.mem
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := slot.Load()
+	if k == nil {
+		if n := len(m.marks); n > 0 {
+			k, m.marks = m.marks[n-1], m.marks[:n-1]
+		} else {
+			k = new(marks)
+		}
+		m.touched = append(m.touched, touch{r, off >> pageShift})
+		slot.Store(k)
+	}
+	return k
 }
 
 // maxKept bounds the pages kept for the next launch, 2 to 41 KiB each.
 const maxKept = 16 << 10
 
-// mark sets the bits of bytes [off, off+n) in a map of a page's sectors.
-func mark(bitmap *[1 << pageShift / 32]uint32, off, n uint64) {
+// dropPages forgets who accessed the n bytes at off.
+func (r *region) dropPages(off, n uint64) {
+	pages := r.pages[off>>shadowShift : min((off+n)>>shadowShift, uint64(len(r.pages)))]
+	for i := range pages {
+		p := pages[i].Swap(nil)
+		if p != nil && len(r.mem.pages[p.shift]) < maxKept {
+			r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
+		}
+	}
+}
+
+// A sectorMap has a bit for each byte of a page.
+type sectorMap [1 << pageShift / 32]uint32
+
+// set sets the bits of bytes [off, off+n), which lie in one page.
+func (m *sectorMap) set(off, n uint64) {
+	off &= 1<<pageShift - 1
 	for n > 0 {
 		sector, first := off/32, off%32
 		k := min(n, 32-first)
 		set := uint32(uint64(1)<<k-1) << first
-		if p := &bitmap[sector]; atomic.LoadUint32(p)&set != set {
+		if p := &m[sector]; atomic.LoadUint32(p)&set != set {
 			atomic.OrUint32(p, set)
 		}
 		off, n = off+k, n-k
 	}
 }
 
-// marked gives the first of n bytes from off that has its bit; n when none has.
-func marked(bitmap *[1 << pageShift / 32]uint32, off, n uint64) uint64 {
+// first gives the first of n bytes from off, in one page, that has its bit; n when none has.
+func (m *sectorMap) first(off, n uint64) uint64 {
+	off &= 1<<pageShift - 1
 	for i := uint64(0); i < n; {
 		sector, first := (off+i)/32, (off+i)%32
 		k := min(n-i, 32-first)
-		if m := atomic.LoadUint32(&bitmap[sector]) >> first & uint32(uint64(1)<<k-1); m != 0 {
-			return i + uint64(bits.TrailingZeros32(m))
+		if set := atomic.LoadUint32(&m[sector]) >> first & uint32(uint64(1)<<k-1); set != 0 {
+			return i + uint64(bits.TrailingZeros32(set))
 		}
 		i += k
 	}
@@ -216,5 +390,5 @@ func marked(bitmap *[1 << pageShift / 32]uint32, off, n uint64) uint64 {
 func newBytes(n int) []byte { return make([]byte, n, max(64, n+7)) }
 
 func newPages(n int) []atomic.Pointer[shadowPage] {
-	return make([]atomic.Pointer[shadowPage], (n+1<<pageShift-1)>>pageShift)
+	return make([]atomic.Pointer[shadowPage], (n+1<<shadowShift-1)>>shadowShift)
 }

@@ -93,3 +93,26 @@ func TestQuickComparisonsEqualTheGeneral(t *testing.T) {
 		t.Errorf("%d comparisons", n)
 	}
 }
+
+func TestLop3GivesItsTable(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for table := range 256 {
+		op, _, err := compileALU(&instr{op: "lop3", name: "lop3.b32", mods: []string{"b32"}, args: []operand{{}, {}, {}, {}, {kind: oInt, bits: uint64(table)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, b, c := numbers(r), numbers(r), numbers(r)
+		var got vec
+		op.f(&got, &a, &b, &c)
+		for i := range got {
+			var want uint64
+			for bit := range 32 {
+				k := a[i]>>bit&1<<2 | b[i]>>bit&1<<1 | c[i]>>bit&1
+				want |= uint64(table) >> k & 1 << bit
+			}
+			if got[i] != want {
+				t.Fatalf("lop3 %#x of %#x, %#x, %#x = %#x, want %#x", table, a[i], b[i], c[i], got[i], want)
+			}
+		}
+	}
+}

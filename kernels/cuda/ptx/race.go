@@ -54,34 +54,24 @@ type cell struct {
 
 // A shadowPage holds the cells of 1 KiB, each of 1<<shift bytes: as fine as the accesses need.
 type shadowPage struct {
-	shift  uint
-	cells  []cell
-	*marks // of global memory
+	shift uint
+	cells []cell
 }
 
-// newPage takes a page that an earlier launch left, or makes one. m is nil for the first of its
-// place.
-func (r *region) newPage(shift uint, m *marks) *shadowPage {
-	if r.private {
-		return &shadowPage{shift, make([]cell, 1<<(pageShift-shift)), nil}
+// newPage takes a page that an earlier launch left, or makes one.
+func (r *region) newPage(shift uint) *shadowPage {
+	if m := r.mem; m != nil {
+		m.mu.Lock()
+		list := m.pages[shift]
+		if n := len(list); n > 0 {
+			m.pages[shift] = list[:n-1]
+			m.mu.Unlock()
+			clear(list[n-1].cells)
+			return list[n-1]
+		}
+		m.mu.Unlock()
 	}
-	var p *shadowPage
-	r.mem.mu.Lock()
-	list := r.mem.pages[shift]
-	if n := len(list); n > 0 {
-		p, r.mem.pages[shift] = list[n-1], list[:n-1]
-	}
-	r.mem.mu.Unlock()
-	if p == nil {
-		p = &shadowPage{shift, make([]cell, 1<<(pageShift-shift)), new(marks)}
-	} else {
-		clear(p.cells)
-		*p.marks = marks{}
-	}
-	if m != nil {
-		p.marks = m
-	}
-	return p
+	return &shadowPage{shift, make([]cell, 1<<(shadowShift-shift))}
 }
 
 // page gives page i with cells fine enough for accesses at multiples of align.
@@ -91,13 +81,9 @@ func (r *region) page(i uint64, align uint64) *shadowPage {
 		p := slot.Load()
 		switch {
 		case p == nil:
-			if slot.CompareAndSwap(nil, r.newPage(uint(bits.TrailingZeros64(align|1<<cellMost)), nil)) && !r.private {
-				r.mem.mu.Lock()
-				r.mem.touched = append(r.mem.touched, touched{r, i})
-				r.mem.mu.Unlock()
-			}
+			slot.CompareAndSwap(nil, r.newPage(uint(bits.TrailingZeros64(align|1<<cellMost))))
 		case align&(1<<p.shift-1) != 0:
-			fine := r.newPage(p.shift-1, p.marks)
+			fine := r.newPage(p.shift - 1)
 			for j := range fine.cells {
 				c := &p.cells[j/2]
 				half := j & 1 << (p.shift - 1)
@@ -192,7 +178,7 @@ func piece(off, n uint64) uint64 {
 	case off%most != 0:
 		return min(n, most-off%most)
 	case n >= most:
-		return min(n&^(most-1), 1<<pageShift-off%(1<<pageShift))
+		return min(n&^(most-1), 1<<shadowShift-off%(1<<shadowShift))
 	}
 	return n
 }
@@ -200,11 +186,11 @@ func piece(off, n uint64) uint64 {
 // readOne is track for the commonest access of inner loops, a lane's read of one whole cell of
 // shared memory; not done when there may be more to it.
 func (w *warp) readOne(r *region, off, n uint64, lane int, pc int32) (done bool) {
-	p := r.pages[off>>pageShift].Load()
+	p := r.pages[off>>shadowShift].Load()
 	if p == nil || n != 1<<p.shift {
 		return false
 	}
-	c := &p.cells[off&(1<<pageShift-1)>>p.shift]
+	c := &p.cells[off&(1<<shadowShift-1)>>p.shift]
 	if last := record(c.write); last.tag() == r.tag {
 		t := last.thread()
 		if last&recAsync != 0 || t>>5 != w.id && w.vc[t>>5] < last.time() || t>>5 == w.id && last.time() > w.synced && !(t&31 == lane && last.step() >= p.shift) {
@@ -235,13 +221,13 @@ func (w *warp) track(r *region, off, n uint64, lane int, step uint, write bool, 
 	base := makeRecord(w.block.tag, w.id<<5, w.time, 0, flags)
 	for n > 0 {
 		k := piece(off, n)
-		p := r.page(off>>pageShift, off|k)
+		p := r.page(off>>shadowShift, off|k)
 		shift := p.shift
 		st := step
 		if st >= shift {
 			st = oneLane
 		}
-		in := off & (1<<pageShift - 1)
+		in := off & (1<<shadowShift - 1)
 		cells := p.cells[in>>shift : (in+k)>>shift]
 		for i := range cells {
 			l := lane + i<<shift>>step
@@ -302,12 +288,12 @@ func (w *warp) landed(r *region, off, n uint64, lane int, step uint, pc int32) {
 	base := makeRecord(w.block.tag, w.id<<5, w.time, 0, 0)
 	for n > 0 {
 		k := piece(off, n)
-		p := r.page(off>>pageShift, off|k)
+		p := r.page(off>>shadowShift, off|k)
 		st := step
 		if st >= p.shift {
 			st = oneLane
 		}
-		in := off & (1<<pageShift - 1)
+		in := off & (1<<shadowShift - 1)
 		cells := p.cells[in>>p.shift : (in+k)>>p.shift]
 		for i := range cells {
 			l := lane + i<<p.shift>>step
