@@ -13,8 +13,7 @@ import (
 
 // An access gathers what one instruction of a warp touches.
 type access struct {
-	off  [32]uint64 // by lane: in the region of the last locate
-	lens uint64     // bytes a lane
+	off [32]uint64 // by lane: in the region of the last locate
 
 	// For the counters.
 	n       int
