@@ -302,6 +302,9 @@ func (w *warp) mark(o *op, pc int32, r *region, off, n uint64, lane int, step ui
 	for at := off; at < off+n; {
 		m := r.marksAt(at)
 		k := min(off+n-at, 1<<pageShift-at&(1<<pageShift-1))
+		if w.block.sampled != 0 {
+			m.touchedBy(w.block.sampled, at, k)
+		}
 		switch {
 		case write:
 			m.written.set(at, k)

@@ -66,6 +66,8 @@ type region struct {
 // marks say what a launch did with a page: per 32-byte sector one bit a byte.
 type marks struct {
 	read, written, nc sectorMap // nc: read through the non-coherent path
+	// blocks has, by sector, the blocks of a sample that touched it; nil when all of a grid run.
+	blocks atomic.Pointer[[1 << pageShift / 32]uint64]
 }
 
 // NewMemory gives an empty memory.
@@ -310,13 +312,33 @@ func (r *region) setInit(off, n uint64) (fresh bool) {
 func (m *Memory) begin() {
 	for _, t := range m.touched {
 		k := t.r.marks[t.page].Swap(nil)
-		*k = marks{}
+		k.clear()
 		if len(m.marks) < maxKept {
 			m.marks = append(m.marks, k)
 		}
 		t.r.dropPages(t.page<<pageShift, 1<<pageShift)
 	}
 	m.touched = m.touched[:0]
+}
+
+func (k *marks) clear() {
+	k.read, k.written, k.nc = sectorMap{}, sectorMap{}, sectorMap{}
+	k.blocks.Store(nil)
+}
+
+// touchedBy notes that a block of a sample touched bytes [off, off+n) of the page.
+func (k *marks) touchedBy(block, off, n uint64) {
+	of := k.blocks.Load()
+	if of == nil {
+		k.blocks.CompareAndSwap(nil, new([1 << pageShift / 32]uint64))
+		of = k.blocks.Load()
+	}
+	off &= 1<<pageShift - 1
+	for i := off / 32; i <= (off+n-1)/32; i++ {
+		if atomic.LoadUint64(&of[i])&block == 0 {
+			atomic.OrUint64(&of[i], block)
+		}
+	}
 }
 
 // marksAt gives the marks of the page of offset off.
