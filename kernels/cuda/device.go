@@ -34,6 +34,7 @@ type Device struct {
 	workspace      uint64
 	workspaceBytes int64
 	arrays         arrays
+	chained        []chainList // of the step
 
 	args []uint64
 	err  error // the first of the step
