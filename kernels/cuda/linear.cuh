@@ -7,21 +7,21 @@
 // Lane l of a warp has outputs g = l/4 and g+8 of a strip and, of each step, inputs 4q to 4q+3 with q = l%4. mma's own order
 // of k (2q, 2q+1, 2q+8, 2q+9) is another, but a sum does not mind as long as A and B agree.
 //
-//   weights   [strip][tile][piece][lane] of 16 bytes; 4 bits: 1 piece a tile, 8 bits: 2, 16 bits: 4
-//     4 bits  word j of the piece is step j:      bits  0-3   4-7   8-11  12-15  16-19 20-23  24-27 28-31
+//   weights   [strip][tile][half][lane], a half being two steps
+//     4 bits  2 words, one a step:                bits  0-3   4-7   8-11  12-15  16-19 20-23  24-27 28-31
 //                                          (output,k)  g,0  g+8,0  g,2  g+8,2    g,1  g+8,1   g,3  g+8,3
 //             so w & 0x000f000f and w & 0x00f000f0 are pairs of inputs, ready to become half2
-//     8 bits  words 2j and 2j+1 are step j: inputs 0 to 3 of output g, and of g+8, a byte each
-//     16 bits words 4j to 4j+3 are step j: (g: 0,1) (g+8: 0,1) (g: 2,3) (g+8: 2,3)
+//     8 bits  4 words, two a step: inputs 0 to 3 of output g, and of g+8, a byte each
+//     16 bits [step][lane] of 4 words: (g: 0,1) (g+8: 0,1) (g: 2,3) (g+8: 2,3)
 //   scales    [strip][group][16 outputs], a record each: a scale (2 or 4 bytes) and, unless symmetric, an offset of the
 //             same size; a group is G inputs, a multiple of 16
-//   x         [8 tokens][tile][2][lane] of 16 bytes: words 0, 1 are step 2i's inputs 4q to 4q+3 of token l/4; words 2, 3 step
-//             2i+1's. bf16 has another such tile behind it: what the first one's rounding left over
-//   sums      [8 tokens][tile][step][token] float32: sums of x over a step, for offsets
+//   x         [tile][8 tokens][half][lane] of 4 words: inputs 4q to 4q+3 of token l/4, of the first step, then of the second. bf16 has
+//             another such tile behind it: what the first one's rounding left over
+//   sums      [tile][8 tokens][step][token] float32: sums of x over a step, for offsets
 //   inverse   [T] float32: what undoes the row's power of two; NaN for a row with a NaN or an infinity
 //
-// Everything is copied as it lies, 16 bytes a lane, and read back as it lies: no access to shared memory conflicts, and no
-// ldmatrix is needed, for x is stored in the order in which ldmatrix would deliver it.
+// Everything is copied as it lies, 16 bytes a lane, and read back as it lies, 8 or 16 bytes a lane: no access to shared memory
+// conflicts, and no ldmatrix is needed, for x is stored in the order in which ldmatrix would deliver it.
 //
 // The sum over K: a code's distance from the middle code is an exact fp16, so a step's products and their sum in the tensor
 // core are float32; then acc = fma(scale, step, acc), step by step, and after a tile's steps fma(offset, sum of x, acc) for each.
@@ -38,13 +38,40 @@ enum Kind { W4 = 4, W8 = 8, WF16 = 16, WBF16 = 17 };
 // Bits of a scale record's form.
 enum Form { WIDE = 1, BFLOAT = 2, ZEROS = 4, MINS = 8 };
 
-__host__ __device__ constexpr int pieces(int kind) { return kind == W4 ? 1 : kind == W8 ? 2 : 4; }
+__host__ __device__ constexpr int tileBytes(int kind) { return kind == W4 ? 512 : kind == W8 ? 1024 : 2048; }
 __host__ __device__ constexpr int xBytes(int kind) { return kind == WBF16 ? 2048 : 1024; } // of 8 tokens and a tile
 
-__device__ __forceinline__ void copy16(void *shared, const void *global)
+// Shared memory is addressed with 32 bits, and read with the width that is written here: a compiler that splits a wide read
+// makes its parts conflict.
+__device__ __forceinline__ u32 sharedAddress(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ uint4 read16(u32 at)
 {
-    u32 s = (u32)__cvta_generic_to_shared(shared);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(s), "l"(global) : "memory");
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ uint2 read8(u32 at)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ u32 read4(u32 at)
+{
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+    return v;
+}
+__device__ __forceinline__ u32 read2(u32 at)
+{
+    unsigned short v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at) : "memory");
+    return v;
+}
+
+__device__ __forceinline__ void copy16(u32 shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -76,25 +103,48 @@ __device__ __forceinline__ u32 fma2(u32 a, u32 b, u32 c)
     return r;
 }
 
-// weights turns step j of a tile into A. w has the piece that holds it. Codes become their distance from the middle code:
-// 0x6400 | c is 1024 + c, and 0x6400 | 16c is 1024 + 16c, of which a sixteenth is 64 + c.
-template <int KIND> __device__ __forceinline__ void weights(u32 a[4], const uint4 &w, int j)
+// Half is what a lane has of half a tile.
+template <int KIND> struct Half {
+    u32 w[KIND == W4 ? 2 : KIND == W8 ? 4 : 8];
+};
+
+// halfAt reads half h of the tile at `at`.
+template <int KIND> __device__ __forceinline__ Half<KIND> halfAt(u32 at, int h, int lane)
 {
-    if (KIND == W4) {
-        u32 v = j == 0 ? w.x : j == 1 ? w.y : j == 2 ? w.z : w.w;
+    Half<KIND> v;
+    if constexpr (KIND == W4) {
+        uint2 a = read8(at + h * 256 + lane * 8);
+        v.w[0] = a.x, v.w[1] = a.y;
+    } else if constexpr (KIND == W8) {
+        uint4 a = read16(at + h * 512 + lane * 16);
+        v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
+    } else {
+        uint4 a = read16(at + h * 1024 + lane * 16), b = read16(at + h * 1024 + 512 + lane * 16);
+        v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
+        v.w[4] = b.x, v.w[5] = b.y, v.w[6] = b.z, v.w[7] = b.w;
+    }
+    return v;
+}
+
+// weights turns step i of a half into A. Codes become their distance from the middle code: 0x6400 | c is 1024 + c, and
+// 0x6400 | 16c is 1024 + 16c, of which a sixteenth is 64 + c.
+template <int KIND> __device__ __forceinline__ void weights(u32 a[4], const Half<KIND> &half, int i)
+{
+    const u32 *w = half.w;
+    if constexpr (KIND == W4) {
+        u32 v = w[i];
         a[0] = sub2(pick(v, 0x000f000f, 0x64006400), 0x64086408);
         a[1] = fma2(pick(v, 0x00f000f0, 0x64006400), 0x2c002c00, 0xd480d480);
         v >>= 8;
         a[2] = sub2(pick(v, 0x000f000f, 0x64006400), 0x64086408);
         a[3] = fma2(pick(v, 0x00f000f0, 0x64006400), 0x2c002c00, 0xd480d480);
-    } else if (KIND == W8) {
-        u32 lo = j % 2 ? w.z : w.x, hi = j % 2 ? w.w : w.y;
-        a[0] = sub2(__byte_perm(lo, 0x64646464, 0x4140), 0x64806480);
-        a[1] = sub2(__byte_perm(hi, 0x64646464, 0x4140), 0x64806480);
-        a[2] = sub2(__byte_perm(lo, 0x64646464, 0x4342), 0x64806480);
-        a[3] = sub2(__byte_perm(hi, 0x64646464, 0x4342), 0x64806480);
+    } else if constexpr (KIND == W8) {
+        a[0] = sub2(__byte_perm(w[2 * i], 0x64646464, 0x4140), 0x64806480);
+        a[1] = sub2(__byte_perm(w[2 * i + 1], 0x64646464, 0x4140), 0x64806480);
+        a[2] = sub2(__byte_perm(w[2 * i], 0x64646464, 0x4342), 0x64806480);
+        a[3] = sub2(__byte_perm(w[2 * i + 1], 0x64646464, 0x4342), 0x64806480);
     } else {
-        a[0] = w.x, a[1] = w.y, a[2] = w.z, a[3] = w.w;
+        for (int e = 0; e < 4; e++) a[e] = w[4 * i + e];
     }
 }
 
@@ -140,47 +190,47 @@ __device__ __forceinline__ float narrow(u32 bits, int form)
     return form & BFLOAT ? __uint_as_float(bits << 16) : __half2float(__ushort_as_half((unsigned short)bits));
 }
 
-// scaleAt reads the scale of a record.
-__device__ __forceinline__ float scaleAt(const char *at, int form)
+// scaleAt reads the scale of a record in shared memory.
+__device__ __forceinline__ float scaleAt(u32 at, int form)
 {
-    return form & WIDE ? *(const float *)at : narrow(*(const unsigned short *)at, form);
+    return form & WIDE ? __uint_as_float(read4(at)) : narrow(read2(at), form);
 }
 
-// offsetAt reads a record's o, where w = scale * (code - middle code) + o.
-__device__ __forceinline__ float offsetAt(const char *at, int form, float middle)
+// offset is a record's o, where w = scale * (code - middle code) + o. second: what the record has besides its scale.
+__device__ __forceinline__ float offset(u32 scale, u32 second, int form, float middle)
 {
-    if (form & WIDE) return *(const float *)(at + 4);
-    float s = narrow(*(const unsigned short *)at, form), o = narrow(*(const unsigned short *)(at + 2), form);
+    if (form & WIDE) return __uint_as_float(second);
+    float s = narrow(scale, form), o = narrow(second, form);
     return form & ZEROS ? __fmul_rn(s, o) : __fmaf_rn(s, middle, o);
 }
-
-// slotOf is where step j's record of output g lies in a tile's slots.
-__device__ __forceinline__ const char *slotOf(const char *slots, int j, int g, const Scheme &m)
+__device__ __forceinline__ float offsetAt(u32 at, int form, float middle)
 {
-    return slots + ((j * m.slots >> 2) * 16 + g) * m.record;
+    if (form & WIDE) return __uint_as_float(read4(at + 4));
+    u32 v = read4(at);
+    return offset(v & 0xffff, v >> 16, form, middle);
 }
 
-// Scale are the scales of one step for a lane's two outputs.
+// Scale are the scales, or the offsets, of one step for a lane's two outputs.
 struct Scale {
     float lower, upper;
 };
 
-// scaleOf reads step j's when they are not those of the step before.
-__device__ __forceinline__ void scaleOf(Scale &c, const char *slots, int j, int g, const Scheme &m)
+// scaleOf reads step i of half h's when they are not those of the step before. at: output g's record of the tile's first slot.
+__device__ __forceinline__ void scaleOf(Scale &c, u32 at, int h, int i, const Scheme &m)
 {
-    if (j != 0 && m.slots != 4 && !(m.slots == 2 && j == 2)) return;
-    const char *at = slotOf(slots, j, g, m);
+    if (i == 1 ? m.slots != 4 : h == 1 && m.slots == 1) return;
+    at += ((2 * h + i) * m.slots >> 2) * 16 * m.record;
     c.lower = scaleAt(at, m.form), c.upper = scaleAt(at + 8 * m.record, m.form);
 }
 
-// scalePiece is where 16-byte piece i of the slots of tile t comes from.
-__device__ __forceinline__ const char *scalePiece(const char *strip, int i, int t, const Scheme &m)
+// scalePiece is where a piece of the slots of tile t comes from: `rest` bytes into the records of a slot.
+__device__ __forceinline__ const char *scalePiece(const char *strip, int slot, int rest, int t, const Scheme &m)
 {
-    u32 group = __umulhi(2 * (u32)(t * m.slots + i / m.record) + 1, m.magic);
-    return strip + (long long)group * 16 * m.record + i % m.record * 16;
+    u32 group = __umulhi(2 * (u32)(t * m.slots + slot) + 1, m.magic);
+    return strip + (long long)group * (16 * m.record) + rest;
 }
 
-// step adds step j to acc: tokens 2q and 2q+1 of outputs g and g+8. b: x's words of the step; r: what their rounding left.
+// step adds a step to acc: tokens 2q and 2q+1 of outputs g and g+8. b: x's words of the step; r: what their rounding left.
 template <int KIND, bool HALF>
 __device__ __forceinline__ void step(float acc[4], const u32 a[4], u32 b0, u32 b1, u32 r0, u32 r1, const Scale &c)
 {
@@ -198,20 +248,21 @@ __device__ __forceinline__ void step(float acc[4], const u32 a[4], u32 b0, u32 b
     acc[3] = __fmaf_rn(c.upper, d[3], acc[3]);
 }
 
-// offsetStep adds step j's offsets, after a tile's products. sums: of x over the steps of the tile, of 8 tokens.
-__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, const float *sums, int j, int q)
+// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of 8 tokens.
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums, int q)
 {
-    float2 x = *(const float2 *)(sums + j * 8 + 2 * q);
-    acc[0] = __fmaf_rn(o.lower, x.x, acc[0]);
-    acc[1] = __fmaf_rn(o.lower, x.y, acc[1]);
-    acc[2] = __fmaf_rn(o.upper, x.x, acc[2]);
-    acc[3] = __fmaf_rn(o.upper, x.y, acc[3]);
+    uint2 v = read8(sums + 8 * q);
+    float x = __uint_as_float(v.x), y = __uint_as_float(v.y);
+    acc[0] = __fmaf_rn(o.lower, x, acc[0]);
+    acc[1] = __fmaf_rn(o.lower, y, acc[1]);
+    acc[2] = __fmaf_rn(o.upper, x, acc[2]);
+    acc[3] = __fmaf_rn(o.upper, y, acc[3]);
 }
 
-template <int KIND> __device__ __forceinline__ Scale offsetOf(const char *slots, int j, int g, const Scheme &m)
+template <int KIND> __device__ __forceinline__ Scale offsetOf(u32 at, int j, const Scheme &m)
 {
     const float middle = KIND == W4 ? 8 : 128;
-    const char *at = slotOf(slots, j, g, m);
+    at += (j * m.slots >> 2) * 16 * m.record;
     return Scale{offsetAt(at, m.form, middle), offsetAt(at + 8 * m.record, m.form, middle)};
 }
 

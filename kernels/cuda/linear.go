@@ -16,8 +16,7 @@ func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
 }
 
 const (
-	decodeRows  = 16  // the most tokens of linear_decode
-	prefillRows = 128 // tokens of a block of linear_prefill
+	decodeRows = 16 // the most tokens of linear_decode
 	// The most dynamic shared memory of a block on sm_86.
 	blockSharedBytes = 99 << 10
 	// leastBlocks is how many blocks a decode product should have, so that their loads together reach the memory's rate. A
@@ -27,19 +26,6 @@ const (
 
 // kindNames are those of kernels.
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
-
-// parts is in how many parts K is cut. It depends on the weight alone: it is part of the result. Parts are computed by different
-// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones; a wide one gains more by strips that
-// share x.
-func (p *packing) parts() int {
-	switch {
-	case p.tiles < 16:
-		return 1
-	case p.tiles < 32 || p.strips() >= 8*2*82:
-		return 2
-	}
-	return 4
-}
 
 // prepared says what x the workspace holds.
 type prepared struct {
@@ -74,8 +60,8 @@ func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add
 			}
 		}
 	}
-	if rows < x.Rows && rows > prefillRows {
-		rows -= rows % prefillRows
+	if rows < x.Rows && rows > 128 {
+		rows -= rows % 128 // whole tiles
 	}
 	for from := 0; from < x.Rows; from += rows {
 		to := min(from+rows, x.Rows)
@@ -116,7 +102,7 @@ func (d *Device) product(op string, p *part, dst, x kernels.Tensor, add int, hav
 		d.launch(op, "linear_prepare", "linear_prepare", [3]int{blocks * 8, 1, 1}, [3]int{256, 1, 1}, 0,
 			argT(x), arg(x.Stride), p.orders, arg(T), arg(p.K), arg(p.tiles), xAt, sums, inverse, argBool(have.bf16), argBool(aligned(x) && p.orders == 0))
 	}
-	args := []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, xAt, sums, inverse, arg(T), arg(p.N), arg(p.tiles), arg(p.parts())}
+	args := []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, xAt, sums, inverse, arg(T), arg(p.N), arg(p.tiles), arg(p.cut)}
 	scheme := []uint64{arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
 	suffix := ""
 	if d.half && p.slots != 0 {
@@ -126,12 +112,12 @@ func (d *Device) product(op string, p *part, dst, x kernels.Tensor, add int, hav
 		n := roundUp(T, 8)
 		s := p.decodeShape(n / 8)
 		d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], n, suffix),
-			[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.parts(), 1, 1}, s.sharedBytes, append(append(args, arg(s.stages)), scheme...)...)
+			[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, append(append(args, arg(s.stages)), scheme...)...)
 		return have
 	}
-	stages, sharedBytes := p.prefillShape()
-	d.launch(op, "linear_prefill", "linear_prefill_"+kindNames[p.kind]+suffix,
-		[3]int{(T + prefillRows - 1) / prefillRows, (p.strips() + 7) / 8, 1}, [3]int{256, 1, 1}, sharedBytes, append(append(args, arg(stages)), scheme...)...)
+	s := p.prefillShape(T)
+	d.launch(op, "linear_prefill", fmt.Sprintf("linear_prefill_%s_%d%s", kindNames[p.kind], s.tokens, suffix),
+		[3]int{(T + s.tokens - 1) / s.tokens, (p.strips() + s.strips - 1) / s.strips, 1}, [3]int{32 * s.strips, 1, 1}, s.sharedBytes, append(append(args, arg(s.stages)), scheme...)...)
 	return have
 }
 
@@ -148,14 +134,14 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 	if p.kind == kindW4 {
 		warps = 16
 	}
-	s := decodeShape{strips: warps / p.parts(), stages: 4}
+	s := decodeShape{strips: warps / p.cut, stages: 4}
 	for s.strips > 1 && (p.strips()+s.strips-1)/s.strips < leastBlocks {
 		s.strips /= 2
 	}
 	stage := func() int {
-		n := s.strips*p.parts()*(p.tileBytes()+p.slotBytes()) + p.parts()*blocks*p.xBytes()
+		n := s.strips*p.cut*(p.tileBytes()+p.slotBytes()) + p.cut*blocks*p.xBytes()
 		if p.offsets() {
-			n += p.parts() * blocks * 128
+			n += p.cut * blocks * 128
 		}
 		return n
 	}
@@ -165,18 +151,41 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 	for s.stages*stage() > blockSharedBytes {
 		s.stages--
 	}
-	s.sharedBytes = max(s.stages*stage(), s.strips*p.parts()*blocks*512)
+	s.sharedBytes = max(s.stages*stage(), p.cut*blocks*8*(s.strips*stripRows+4)*4)
 	return s
 }
 
-// prefillShape is the number of stages of a prefill product and their bytes.
-func (p *packing) prefillShape() (stages, sharedBytes int) {
-	stage := 8*(p.tileBytes()+p.slotBytes()) + prefillRows/8*p.xBytes()
-	if p.offsets() {
-		stage += prefillRows / 8 * 128
+// prefillShape is the launch of a prefill product.
+type prefillShape struct {
+	tokens, strips int // of a block
+	stages         int
+	sharedBytes    int
+}
+
+// prefillShape chooses the tile for T tokens: the least that holds them, and half as many strips when there would be few blocks.
+func (p *packing) prefillShape(T int) prefillShape {
+	s := prefillShape{tokens: 32, strips: 8}
+	for s.tokens < T && s.tokens < p.prefillRows() {
+		s.tokens *= 2
 	}
-	stages = min(4, blockSharedBytes/stage)
-	return stages, stages * stage
+	if (T+s.tokens-1)/s.tokens*(p.strips()+7)/8 < leastBlocks {
+		s.strips = 4
+	}
+	stage := s.strips*(p.tileBytes()+p.slotBytes()) + s.tokens/8*p.xBytes()
+	if p.offsets() {
+		stage += s.tokens / 8 * 128
+	}
+	s.stages = min(4, blockSharedBytes/stage)
+	s.sharedBytes = max(s.stages*stage, s.tokens*(s.strips*stripRows+4)*4)
+	return s
+}
+
+// prefillRows are the most tokens of a block of linear_prefill.
+func (p *packing) prefillRows() int {
+	if p.kind == kindW4 || p.kind == kindW8 {
+		return 128
+	}
+	return 64
 }
 
 // aligned reports whether t's rows can be read 16 bytes at a time.

@@ -72,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_prepare(const float *x,
         if (bad) t = T; // the inverse alone makes it NaN
     }
     // A thread makes the 16 bytes of one lane: two times four inputs, 16 apart.
-    long long first = (long long)(blockIdx.x / 8) * tiles;
+    const int blocks = gridDim.x / 8, block = blockIdx.x / 8; // of 8 tokens
     for (int p = threadIdx.x; p - (int)threadIdx.x < tiles * 8; p += 256) {
         int tile = p / 8, i = p / 4 % 2, q = p % 4;
         float4 a = make_float4(0, 0, 0, 0), b = a;
@@ -85,13 +85,13 @@ extern "C" __global__ void __launch_bounds__(256) linear_prepare(const float *x,
         b.x *= scale, b.y *= scale, b.z *= scale, b.w *= scale;
         if (bf16) {
             if (!valid) continue;
-            uint4 *to = out + (first + tile) * 128 + i * 32 + g * 4 + q;
+            uint4 *to = out + ((long long)tile * blocks + block) * 128 + i * 32 + g * 4 + q;
             to[0] = make_uint4(bfloats(a.x, a.y), bfloats(a.z, a.w), bfloats(b.x, b.y), bfloats(b.z, b.w));
             to[64] = make_uint4(bfloats(a.x, a.y), bfloats(a.z, a.w), bfloats(b.x, b.y), bfloats(b.z, b.w));
             continue;
         }
         uint4 v = make_uint4(halves(a.x, a.y), halves(a.z, a.w), halves(b.x, b.y), halves(b.z, b.w));
-        if (valid) out[(first + tile) * 64 + i * 32 + g * 4 + q] = v;
+        if (valid) out[((long long)tile * blocks + block) * 64 + i * 32 + g * 4 + q] = v;
         if (!sums) continue;
         float s0 = sum4(v.x, v.y), s1 = sum4(v.z, v.w);
         for (int d = 1; d < 4; d *= 2) {
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_prepare(const float *x,
             s1 += __shfl_xor_sync(0xffffffff, s1, d);
         }
         if (valid && q == 0) {
-            float *to = sums + (first + tile) * 32 + i * 16 + g;
+            float *to = sums + ((long long)tile * blocks + block) * 32 + i * 16 + g;
             to[0] = s0, to[8] = s1;
         }
     }

@@ -26,34 +26,43 @@ extern "C" __global__ void __launch_bounds__(256) linear_float32(float *dst, int
 
 // Rows of tiles. kind: of Kind; order as in linear_prepare.
 extern "C" __global__ void __launch_bounds__(256) embed_tiles(float *dst, int dstStride, const int *ids, int first, int N, const char *codes, const char *scales,
-    const int *order, int K, int tiles, float scale, int kind, int form, int record, int slots, int magic, int groups)
+    const int *order, int K, int tiles, float scale, int kind, int form, int bytesOfRecord, int slots, int magic, int groups)
 {
     int n = ids[blockIdx.x] - first;
     if (n < 0 || n >= N) return; // a row of another part
-    Scheme m = {form, record, slots, (u32)magic, groups};
+    Scheme m = {form, bytesOfRecord, slots, (u32)magic, groups};
     int strip = n / 16, g = n % 8, upper = n / 8 % 2;
-    const int bytes = pieces(kind) * 512;
+    const int bytes = tileBytes(kind);
     float *to = dst + (long long)blockIdx.x * dstStride;
     // A thread takes four inputs: step j of a tile, lane q.
     for (int i = threadIdx.x; i < tiles * 16; i += 256) {
         int tile = i / 16, j = i / 4 % 4, q = i % 4;
-        const char *piece = codes + ((long long)strip * tiles + tile) * bytes + (j * pieces(kind) / 4 * 32 + g * 4 + q) * 16;
+        const u32 *at = (const u32 *)(codes + ((long long)strip * tiles + tile) * bytes + j / 2 * (bytes / 2)); // the half
         float v[4];
         if (kind == W4) {
-            u32 w = ((const u32 *)piece)[j] >> 4 * upper;
+            u32 w = at[(g * 4 + q) * 2 + j % 2] >> 4 * upper;
             v[0] = (int)(w & 15) - 8, v[1] = (int)(w >> 16 & 15) - 8, v[2] = (int)(w >> 8 & 15) - 8, v[3] = (int)(w >> 24 & 15) - 8;
         } else if (kind == W8) {
-            u32 w = ((const u32 *)piece)[j % 2 * 2 + upper];
+            u32 w = at[(g * 4 + q) * 4 + j % 2 * 2 + upper];
             for (int e = 0; e < 4; e++) v[e] = (int)(w >> 8 * e & 255) - 128;
         } else {
-            u32 lo = ((const u32 *)piece)[upper], hi = ((const u32 *)piece)[2 + upper];
+            const u32 *w = at + j % 2 * 128 + (g * 4 + q) * 4 + upper;
+            u32 lo = w[0], hi = w[2];
             int f = kind == WBF16 ? BFLOAT : 0;
             v[0] = narrow(lo & 0xffff, f), v[1] = narrow(lo >> 16, f), v[2] = narrow(hi & 0xffff, f), v[3] = narrow(hi >> 16, f);
         }
-        if (record) {
+        if (m.record) {
             u32 group = __umulhi(2 * (u32)(tile * slots + (j * slots >> 2)) + 1, m.magic);
-            const char *at = scales + (((long long)strip * groups + group) * 16 + n % 16) * record;
-            float s = scaleAt(at, form), o = form & (ZEROS | MINS) ? offsetAt(at, form, kind == W4 ? 8 : 128) : 0;
+            const char *record = scales + (((long long)strip * groups + group) * 16 + n % 16) * m.record;
+            float s, o = 0;
+            if (form & WIDE) {
+                s = *(const float *)record;
+                if (form & (ZEROS | MINS)) o = *(const float *)(record + 4);
+            } else {
+                u32 bits = *(const unsigned short *)record;
+                s = narrow(bits, form);
+                if (form & (ZEROS | MINS)) o = offset(bits, *(const unsigned short *)(record + 2), form, kind == W4 ? 8 : 128);
+            }
             for (int e = 0; e < 4; e++) v[e] = __fmaf_rn(s, v[e], o);
         }
         for (int e = 0; e < 4; e++) {

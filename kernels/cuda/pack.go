@@ -45,6 +45,7 @@ type packing struct {
 	record int // bytes of a scale record
 	slots  int // of a tile
 	groups int // records of an output
+	cut    int // parts of K
 	// order has the input of x of each of 64*tiles inputs, -1 where there is none; nil: inputs lie in their order. Of
 	// kindFloat32 it has K entries.
 	order []int32
@@ -65,6 +66,7 @@ func packingOf(m kernels.Matrix, N int) (packing, error) {
 		stored = m.K / m.Group * p.padded
 	}
 	p.tiles = roundUp(stored, tileInputs) / tileInputs
+	p.cut = cut(p.strips(), p.tiles)
 	if m.Perm != nil || stored != m.K {
 		p.order = make([]int32, p.tiles*tileInputs)
 		for i := range p.order {
@@ -104,6 +106,19 @@ func packingOf(m kernels.Matrix, N int) (packing, error) {
 		p.record *= 2
 	}
 	return p, nil
+}
+
+// cut is in how many parts K is cut. It depends on the weight alone: it is part of the result. Parts are computed by different
+// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones; wide ones gain more by
+// strips that share x.
+func cut(strips, tiles int) int {
+	switch {
+	case tiles < 16:
+		return 1
+	case tiles < 32 || strips >= 8*2*82:
+		return 2
+	}
+	return 4
 }
 
 func kindOf(m kernels.Matrix) int {
@@ -226,7 +241,7 @@ func (p *packing) strip(codes, scales []byte, rows []output) {
 				}
 				v := a | b<<4
 				v = v&0xff0000ff | v>>8&0xff00 | v<<8&0xff0000
-				le.PutUint32(codes[tile*512+lane*16+j*4:], v)
+				le.PutUint32(codes[tile*512+j/2*256+lane*8+j%2*4:], v)
 			}
 		}
 	}
