@@ -23,8 +23,9 @@ type Device struct {
 	drv    driver.Driver
 	info   kernels.Info
 	ctx    driver.Context
-	stream driver.Stream
-	mps    int // multiprocessors
+	stream driver.Stream // of steps
+	loads  driver.Stream // of everything else
+	mps    int           // multiprocessors
 
 	mu      sync.Mutex // guards what loading shares with a step
 	modules map[string]driver.Module
@@ -93,6 +94,9 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 		}
 	}()
 	if d.stream, err = d.drv.NewStream(); err != nil {
+		return err
+	}
+	if d.loads, err = d.drv.NewStream(); err != nil {
 		return err
 	}
 	if d.workspace, err = d.drv.Alloc(o.WorkspaceBytes); err != nil {
