@@ -250,4 +250,3 @@ func TestAttention(t *testing.T) {
 		})
 	}
 }
-
