@@ -44,8 +44,8 @@ func tensor(t testing.TB, d kernels.Device, rows int, values []float32) kernels.
 	return v
 }
 
-// bytesOf returns what a buffer holds.
-func bytesOf(t testing.TB, d kernels.Device, b kernels.Buffer) []byte {
+// held returns what a buffer holds.
+func held(t testing.TB, d kernels.Device, b kernels.Buffer) []byte {
 	t.Helper()
 	if b.Host != nil {
 		return slices.Clone(b.Host)
@@ -58,7 +58,7 @@ func bytesOf(t testing.TB, d kernels.Device, b kernels.Buffer) []byte {
 }
 
 func floatsOf(t testing.TB, d kernels.Device, x kernels.Tensor) []float32 {
-	b := bytesOf(t, d, x.Buf)
+	b := held(t, d, x.Buf)
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
