@@ -33,6 +33,7 @@ type Device struct {
 	workspace      uint64
 	workspaceBytes int64
 	arrays         arrays
+	edits          edits
 
 	args []uint64
 	err  error // the first of the step
