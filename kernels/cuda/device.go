@@ -23,8 +23,9 @@ type Device struct {
 	drv    driver.Driver
 	info   kernels.Info
 	ctx    driver.Context
-	stream driver.Stream
-	mps    int // multiprocessors
+	stream driver.Stream // of steps
+	loads  driver.Stream // of everything else
+	mps    int           // multiprocessors
 
 	mu      sync.Mutex // guards what loading shares with a step
 	modules map[string]driver.Module
@@ -96,6 +97,9 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 	if d.stream, err = d.drv.NewStream(); err != nil {
 		return err
 	}
+	if d.loads, err = d.drv.NewStream(); err != nil {
+		return err
+	}
 	if d.workspace, err = d.drv.Alloc(o.WorkspaceBytes); err != nil {
 		return err
 	}
@@ -112,7 +116,7 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 		Description: fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors", name, major, minor, d.mps),
 		MemoryBytes: free,
 		Dedicated:   true,
-		KVTypes:     []kernels.DType{kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.I8},
+		KVTypes:     cacheTypes,
 	}
 	return nil
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-// enter gives the calling OS thread the card's context until the returned function is called: loading runs beside the step loop.
+// Loading runs beside the step loop, on a stream of its own: what it copies is not to end up in a captured step.
+
+// enter gives the calling OS thread the card's context until the returned function is called.
 func (d *Device) enter() (leave func(), err error) {
 	runtime.LockOSThread()
 	if err := d.drv.SetContext(d.ctx); err != nil {
@@ -29,7 +31,10 @@ func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 	if err != nil {
 		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
 	}
-	if err := d.drv.Fill(addr, 0, bytes, 0); err != nil {
+	if err = d.drv.Fill(addr, 0, bytes, d.loads); err == nil {
+		err = d.drv.SyncStream(d.loads)
+	}
+	if err != nil {
 		d.drv.Free(addr)
 		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
 	}
@@ -56,10 +61,10 @@ func (d *Device) CopyIn(dst kernels.Buffer, src []byte) error {
 		return err
 	}
 	defer leave()
-	if err := d.drv.CopyToDevice(dst.Addr, src, d.stream); err != nil {
+	if err := d.drv.CopyToDevice(dst.Addr, src, d.loads); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	return d.drv.SyncStream(d.stream)
+	return d.drv.SyncStream(d.loads)
 }
 
 // CopyOut fills dst with src, of the same length.
@@ -69,10 +74,10 @@ func (d *Device) CopyOut(dst []byte, src kernels.Buffer) error {
 		return err
 	}
 	defer leave()
-	if err := d.drv.CopyToHost(dst, src.Addr, d.stream); err != nil {
+	if err := d.drv.CopyToHost(dst, src.Addr, d.loads); err != nil {
 		return fmt.Errorf("cuda: %w", err)
 	}
-	return d.drv.SyncStream(d.stream)
+	return d.drv.SyncStream(d.loads)
 }
 
 // LoadVector implements kernels.Device.

@@ -62,11 +62,12 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%d)", e.Call, e.Tex
 
 // Results that callers tell apart, numbered as CUresult.
 const (
-	CodeOutOfMemory = 2
-	CodeNoDevice    = 100
+	CodeOutOfMemory        = 2
+	CodeNoDevice           = 100
+	CodeCaptureUnsupported = 900 // not while a stream captures
 )
 
-// Driver is a CUDA driver. After OpenContext the calling OS thread has the context; another thread takes it with
+// Driver is a CUDA driver. A stream does not wait for the default stream, nor that for it. After OpenContext the calling OS thread has the context; another thread takes it with
 // SetContext. Copies and Fill are ordered on their stream and may run later than the call: host memory that is not
 // from AllocHost has been read, or filled, when the call returns.
 type Driver interface {
@@ -110,14 +111,16 @@ type Driver interface {
 	RecordEvent(Event, Stream) error
 	SyncEvent(Event) error
 	WaitEvent(Stream, Event) error
-	// ElapsedMS is the time between two recorded events, in milliseconds.
+	// ElapsedMS is the time between two events that have been reached, in milliseconds.
 	ElapsedMS(from, to Event) (float64, error)
 
 	// Launch runs a grid of blocks. An argument is the value of one parameter of at most 8 bytes in the low bytes of a
 	// word; args is not kept.
 	Launch(f Function, grid, block [3]int, sharedBytes int, s Stream, args []uint64) error
 
-	// BeginCapture records what follows on the stream instead of running it, until EndCapture.
+	// BeginCapture records the launches, copies and fills that follow on the stream instead of running them, until
+	// EndCapture; other streams go on. Host memory that is copied has to be from AllocHost: it is read, or filled,
+	// when the graph runs. A captured stream cannot be waited for.
 	BeginCapture(Stream) error
 	EndCapture(Stream) (Graph, error)
 	CloseGraph(Graph) error

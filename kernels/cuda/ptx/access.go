@@ -146,28 +146,24 @@ func (w *warp) check(o *op, pc int32, lane int, addr uint64, sp space, n, align 
 		return nil, 0, false
 	}
 	if !write && !quietInit && r.init != nil {
-		for i, ok := range r.init[off : off+n] {
-			if ok == 0 {
-				w.fault("uninitialized", pc, lane, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, off+uint64(i), addr+uint64(i))
-				break
-			}
+		if at, any := r.unwritten(off, n); any {
+			w.fault("uninitialized", pc, lane, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, at, addr+at-off)
 		}
 	}
 	if sp == spGlobal {
 		w.noteGlobal(addr, n)
+		k := r.marksAt(off)
 		if write {
-			mark(r.written, off, n)
-			for s := off / 32; s <= (off+n-1)/32; s++ {
-				if atomic.LoadUint32(&r.nc[s]) != 0 && !same {
-					w.ncConflict(o, pc, lane, r, off, n)
-					break
-				}
+			mark(&k.written, off, n)
+			if !same {
+				w.ncConflict(pc, lane, k, off, n)
 			}
 		} else {
-			mark(r.read, off, n)
+			mark(&k.read, off, n)
 			if o.mem.nc {
-				mark(r.nc, off, n)
-				if atomic.LoadUint32(&r.written[off/32])>>(off%32)&1 == 1 {
+				mark(&k.nc, off, n)
+				in := off & (1<<pageShift - 1)
+				if atomic.LoadUint32(&k.written[in/32])>>(in%32)&1 == 1 {
 					w.fault("race", pc, lane, "non-coherent read of byte %d of an allocation that this launch writes", off)
 				}
 				return r, off, true
@@ -193,10 +189,14 @@ func (w *warp) check(o *op, pc int32, lane int, addr uint64, sp space, n, align 
 	return r, off, true
 }
 
-func (w *warp) ncConflict(o *op, pc int32, lane int, r *region, off, n uint64) {
-	for i := off; i < off+n; i++ {
-		if atomic.LoadUint32(&r.nc[i/32])>>(i%32)&1 == 1 {
-			w.fault("race", pc, lane, "write of byte %d of an allocation that this launch reads as non-coherent (read-only)", i)
+// ncConflict reports a write of n bytes at off, in the page of k, that were read as read-only.
+func (w *warp) ncConflict(pc int32, lane int, k *marks, off, n uint64) {
+	in := off & (1<<pageShift - 1)
+	for i := in; i < in+n; i++ {
+		if set := atomic.LoadUint32(&k.nc[i/32]); set == 0 {
+			i |= 31
+		} else if set>>(i%32)&1 == 1 {
+			w.fault("race", pc, lane, "write of byte %d of an allocation that this launch reads as non-coherent (read-only)", off+i-in)
 			return
 		}
 	}
@@ -377,24 +377,8 @@ func (w *warp) same(mo *memOp, lane int, addr, n uint64) bool {
 			return false
 		}
 	}
-	if r.init != nil {
-		for _, ok := range r.init[addr : addr+n] {
-			if ok == 0 {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func (r *region) setInit(off, n uint64) {
-	if r.init == nil {
-		return
-	}
-	s := r.init[off : off+n]
-	for i := range s {
-		s[i] = 1
-	}
+	_, any := r.unwritten(addr, n)
+	return !any
 }
 
 func (w *warp) atomic(o *op, act uint32, pc int32) {
@@ -420,8 +404,8 @@ func (w *warp) atomic(o *op, act uint32, pc int32) {
 			if hit := w.track(r, off, mo.size, lane, true, false, recStrong, pc); hit.rec != 0 {
 				w.raceFault(pc, lane, "atomic write", r, off, hit)
 			}
-			if r.written != nil {
-				mark(r.written, off, mo.size)
+			if r.marks != nil {
+				mark(&r.marksAt(off).written, off, mo.size)
 			}
 		}
 		b, c := w.regs[o.b][lane], w.regs[o.c][lane]

@@ -111,13 +111,14 @@ func (l *launch) count(ws []*worker) Counters {
 		}
 	}
 	sort.SliceStable(c.Lines, func(i, j int) bool { return c.Lines[i].Line < c.Lines[j].Line })
-	for _, r := range l.mem.touched {
-		for i := range r.read {
-			if m := r.read[i]; m != 0 {
+	for _, t := range l.mem.touched {
+		k := t.r.marks[t.page].Load()
+		for i := range k.read {
+			if m := k.read[i]; m != 0 {
 				c.DRAMReadBytes += 32
 				c.UniqueReadBytes += uint64(bits.OnesCount32(m))
 			}
-			if m := r.written[i]; m != 0 {
+			if m := k.written[i]; m != 0 {
 				c.DRAMWriteBytes += 32
 				c.UniqueWriteBytes += uint64(bits.OnesCount32(m))
 			}

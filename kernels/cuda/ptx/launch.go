@@ -82,6 +82,19 @@ func Load(mem *Memory, src *Source) (*Instance, error) {
 	return in, nil
 }
 
+// Unload returns the memory of the module's variables. Its kernels must not be launched any more.
+func (in *Instance) Unload() error {
+	for name, p := range in.vars {
+		if p.space != spGlobal {
+			continue
+		}
+		if err := in.mem.Free(p.addr); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // Variable gives address and size of a module variable in global memory.
 func (in *Instance) Variable(name string) (addr uint64, size int, ok bool) {
 	p, ok := in.vars[name]
@@ -132,6 +145,21 @@ func (k *Kernel) Params() []Param {
 
 // StaticShared is the shared memory the kernel declares itself, in bytes.
 func (k *Kernel) StaticShared() int { return k.prog.sharedBytes }
+
+// LocalBytes is the local memory of a thread.
+func (k *Kernel) LocalBytes() int { return k.prog.frameBytes }
+
+// MaxThreads is how many threads a block of the kernel may have.
+func (k *Kernel) MaxThreads() int {
+	n := maxThreads
+	if k.prog.maxntid > 0 {
+		n = min(n, k.prog.maxntid)
+	}
+	if r := k.prog.reqntid; r[0] > 0 {
+		n = min(n, r[0]*r[1]*r[2])
+	}
+	return n
+}
 
 // A Launch says how to run a kernel.
 type Launch struct {
@@ -225,40 +253,53 @@ const (
 	sharedLimit = 163 << 10 // the most sm_80 gives a block
 )
 
-// Launch runs a grid and waits for it. An error is a launch that cannot be; what the kernel does
-// wrong is in Result.Faults.
-func (k *Kernel) Launch(cfg Launch) (*Result, error) {
+// Check says what is wrong with a launch before it runs.
+func (k *Kernel) Check(cfg Launch) error {
 	p := k.prog
-	l := &launch{cfg: cfg, kernel: k, prog: p, mem: k.in.mem, constants: k.in.constants, sync: map[uint64]map[uint32]uint32{}, faults: map[faultKey]*Fault{}}
 	total := 1
 	for i, n := range cfg.Grid {
 		if n < 1 || i == 0 && n > 1<<31-1 || i > 0 && n > 65535 || total > (1<<31-1)/n {
-			return nil, fmt.Errorf("ptx: %s: grid %v", p.name, cfg.Grid)
+			return fmt.Errorf("ptx: %s: grid %v", p.name, cfg.Grid)
 		}
 		total *= n
 	}
 	threads := 1
 	for i, n := range cfg.Block {
 		if n < 1 || n > 1024 || i == 2 && n > 64 {
-			return nil, fmt.Errorf("ptx: %s: block %v", p.name, cfg.Block)
+			return fmt.Errorf("ptx: %s: block %v", p.name, cfg.Block)
 		}
 		threads *= n
 	}
 	if threads > maxThreads || p.maxntid > 0 && threads > p.maxntid || p.reqntid[0] > 0 && p.reqntid != cfg.Block {
-		return nil, fmt.Errorf("ptx: %s: block %v has %d threads, the kernel's limits are %d and %v", p.name, cfg.Block, threads, p.maxntid, p.reqntid)
+		return fmt.Errorf("ptx: %s: block %v has %d threads, the kernel's limits are %d and %v", p.name, cfg.Block, threads, p.maxntid, p.reqntid)
 	}
 	if cfg.SharedBytes < 0 || p.sharedBytes+cfg.SharedBytes > sharedLimit {
-		return nil, fmt.Errorf("ptx: %s: %d bytes of shared memory, of which %d dynamic, exceed %d", p.name, p.sharedBytes+cfg.SharedBytes, cfg.SharedBytes, sharedLimit)
+		return fmt.Errorf("ptx: %s: %d bytes of shared memory, of which %d dynamic, exceed %d", p.name, p.sharedBytes+cfg.SharedBytes, cfg.SharedBytes, sharedLimit)
 	}
-	l.sharedBytes = p.sharedBytes + cfg.SharedBytes
 	if len(cfg.Args) != len(p.params) {
-		return nil, fmt.Errorf("ptx: %s: %d arguments for %d parameters", p.name, len(cfg.Args), len(p.params))
+		return fmt.Errorf("ptx: %s: %d arguments for %d parameters", p.name, len(cfg.Args), len(p.params))
 	}
-	l.params = region{name: "param", data: newBytes(p.paramBytes)}
 	for i, a := range cfg.Args {
 		if len(a) != p.params[i].size {
-			return nil, fmt.Errorf("ptx: %s: argument %d has %d bytes, the parameter %d", p.name, i, len(a), p.params[i].size)
+			return fmt.Errorf("ptx: %s: argument %d has %d bytes, the parameter %d", p.name, i, len(a), p.params[i].size)
 		}
+	}
+	return nil
+}
+
+// Launch runs a grid and waits for it. An error is a launch that cannot be; what the kernel does
+// wrong is in Result.Faults.
+func (k *Kernel) Launch(cfg Launch) (*Result, error) {
+	if err := k.Check(cfg); err != nil {
+		return nil, err
+	}
+	p := k.prog
+	l := &launch{cfg: cfg, kernel: k, prog: p, mem: k.in.mem, constants: k.in.constants, sync: map[uint64]map[uint32]uint32{}, faults: map[faultKey]*Fault{}}
+	total := cfg.Grid[0] * cfg.Grid[1] * cfg.Grid[2]
+	threads := cfg.Block[0] * cfg.Block[1] * cfg.Block[2]
+	l.sharedBytes = p.sharedBytes + cfg.SharedBytes
+	l.params = region{name: "param", data: newBytes(p.paramBytes)}
+	for i, a := range cfg.Args {
 		copy(l.params.data[p.paramOffset[i]:], a)
 	}
 	warps := (threads + 31) / 32

@@ -2,17 +2,30 @@ package ptx
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"unsafe"
+
+	"github.com/openinfer-go/openinfer/internal/hostmem"
 )
 
 // Memory is a card's memory. Each allocation has address room of its own, 4 GiB or more, so that an
-// access outside it cannot fall into another one. Allocate, copy and launch from one goroutine.
+// access outside it cannot fall into another one. Allocate, copy and launch from one goroutine. What is never touched
+// costs the host next to nothing: 20 bytes for each 4 KiB.
 type Memory struct {
-	slots   []*region // of 4 GiB each; nil where nothing is allocated
-	touched []*region // with state of the last launch
+	slots []*region // of 4 GiB each; nil where nothing is allocated
+
 	mu      sync.Mutex
+	touched []touch          // pages with state of the last launch
 	pages   [5][]*shadowPage // of earlier launches, by shift
+	marks   []*marks         // of earlier launches, all zero
+}
+
+// touch is a page of a region.
+type touch struct {
+	r    *region
+	page uint64
 }
 
 // The generic address space: shared, local, constant and parameter memory are windows below global
@@ -37,10 +50,18 @@ type region struct {
 	mem     *Memory // that the pages belong to; nil when private
 	data    []byte
 	init    []byte // per byte: 1 when written; nil when all are
-	pages   []atomic.Pointer[shadowPage]
-	// Per 32-byte sector one bit a byte: read, written, and read through the non-coherent path in
-	// this launch. Only for global memory.
-	read, written, nc []uint32
+	// whole has a byte for each page: 1 when all of it is written, whatever init says. Launches only read it. Only for
+	// global memory.
+	whole []byte
+	pages []atomic.Pointer[shadowPage]
+	marks []atomic.Pointer[marks] // only for global memory
+	// unmap gives back data and init where they lie outside Go's heap, should the region be forgotten.
+	unmap runtime.Cleanup
+}
+
+// marks say what a launch did with a page: per 32-byte sector one bit a byte.
+type marks struct {
+	read, written, nc [1 << pageShift / 32]uint32 // nc: read through the non-coherent path
 }
 
 // NewMemory gives an empty memory.
@@ -68,11 +89,45 @@ func (m *Memory) Alloc(size int) (uint64, error) {
 	for len(m.slots) < at+need {
 		m.slots = append(m.slots, nil)
 	}
-	r := &region{mem: m, name: "global", base: firstGlobal + uint64(at)<<slotShift, data: newBytes(size), init: make([]byte, size)}
+	r, err := m.newRegion(size)
+	if err != nil {
+		return 0, err
+	}
+	r.base = firstGlobal + uint64(at)<<slotShift
 	for i := range need - 1 {
 		m.slots[at+i] = r
 	}
 	return r.base, nil
+}
+
+// mappedBytes is the size from which memory lies outside Go's heap: the system gives it out as it is touched.
+const mappedBytes = 1 << 20
+
+func (m *Memory) newRegion(size int) (*region, error) {
+	pages := (size + 1<<pageShift - 1) >> pageShift
+	r := &region{mem: m, name: "global", whole: make([]byte, pages), pages: newPages(size), marks: make([]atomic.Pointer[marks], pages)}
+	if size < mappedBytes {
+		r.data, r.init = newBytes(size), make([]byte, size)
+		return r, nil
+	}
+	both, err := hostmem.Alloc(2 * int64(pages) << pageShift)
+	if err != nil {
+		return nil, fmt.Errorf("ptx: %w", err)
+	}
+	half := len(both) / 2
+	r.data, r.init = both[:size:half], both[half:half+size]
+	r.unmap = runtime.AddCleanup(r, hostmem.Free, both)
+	return r, nil
+}
+
+// AllocHost gives zeroed host memory that kernels reach at addr, all of it written.
+func (m *Memory) AllocHost(size int) (host []byte, addr uint64, err error) {
+	if addr, err = m.Alloc(size); err != nil {
+		return nil, 0, err
+	}
+	r := m.find(addr)
+	r.markWritten(0, uint64(size))
+	return r.data, addr, nil
 }
 
 // Free returns an allocation, given the address that Alloc gave.
@@ -86,7 +141,21 @@ func (m *Memory) Free(addr uint64) error {
 			m.slots[i] = nil
 		}
 	}
+	if len(r.data) >= mappedBytes {
+		r.unmap.Stop()
+		hostmem.Free(unsafe.Slice(unsafe.SliceData(r.data), 2*cap(r.data)))
+	}
+	r.data, r.init = nil, nil
 	return nil
+}
+
+// FreeAll returns every allocation.
+func (m *Memory) FreeAll() {
+	for i := range m.slots {
+		if r := m.slots[i]; r != nil {
+			_ = m.Free(r.base) // it is one
+		}
+	}
 }
 
 // find gives the allocation whose address room holds addr.
@@ -126,28 +195,94 @@ func (m *Memory) Read(addr uint64, b []byte) error {
 	return nil
 }
 
+// Copy copies n bytes of src, which then count as written; the two may not overlap.
+func (m *Memory) Copy(dst, src uint64, n int) error {
+	from, at, err := m.span("copy", src, n)
+	if err != nil {
+		return err
+	}
+	to, off, err := m.span("copy", dst, n)
+	if err != nil {
+		return err
+	}
+	copy(to.data[off:], from.data[at:at+uint64(n)])
+	to.markWritten(off, uint64(n))
+	return nil
+}
+
+// Fill writes n bytes of one value. Zeros over much memory give it back to the host.
+func (m *Memory) Fill(addr uint64, value byte, n int) error {
+	r, off, err := m.span("fill", addr, n)
+	if err != nil {
+		return err
+	}
+	b := r.data[off : off+uint64(n)]
+	switch {
+	case value == 0 && len(r.data) >= mappedBytes:
+		hostmem.Zero(b)
+	case value == 0:
+		clear(b)
+	default:
+		for i := range b {
+			b[i] = value
+		}
+	}
+	r.markWritten(off, uint64(n))
+	return nil
+}
+
 // Written counts the bytes of [addr, addr+n) that were written.
 func (m *Memory) Written(addr uint64, n int) (int, error) {
 	r, off, err := m.span("query", addr, n)
 	if err != nil {
 		return 0, err
 	}
-	if r.init == nil {
-		return n, nil
-	}
 	count := 0
-	for _, b := range r.init[off : off+uint64(n)] {
-		count += int(b)
+	for i := off; i < off+uint64(n); i++ {
+		if r.init == nil || r.whole[i>>pageShift] == 1 || r.init[i] == 1 {
+			count++
+		}
 	}
 	return count, nil
 }
 
+// markWritten notes what the host wrote.
 func (r *region) markWritten(off, n uint64) {
 	if r.init == nil {
 		return
 	}
 	if n == uint64(len(r.data)) {
 		r.init = nil
+		return
+	}
+	for end := off + n; off < end; {
+		page := off >> pageShift
+		next := min(end, (page+1)<<pageShift)
+		if off == page<<pageShift && next-off == 1<<pageShift {
+			r.whole[page] = 1
+		} else {
+			r.setInit(off, next-off)
+		}
+		off = next
+	}
+}
+
+// unwritten gives the first of n bytes at off, of one page, that nobody wrote; false: there is none.
+func (r *region) unwritten(off, n uint64) (at uint64, any bool) {
+	if r.init == nil || r.whole != nil && r.whole[off>>pageShift] == 1 {
+		return 0, false
+	}
+	for i, ok := range r.init[off : off+n] {
+		if ok == 0 {
+			return off + uint64(i), true
+		}
+	}
+	return 0, false
+}
+
+// setInit notes that n bytes at off, of one page, were written.
+func (r *region) setInit(off, n uint64) {
+	if r.init == nil || r.whole != nil && r.whole[off>>pageShift] == 1 {
 		return
 	}
 	s := r.init[off : off+n]
@@ -158,44 +293,52 @@ func (r *region) markWritten(off, n uint64) {
 
 // begin clears what the last launch left about who touched what.
 func (m *Memory) begin() {
-	for _, r := range m.touched {
-		r.dropPages()
+	for _, t := range m.touched {
+		k := t.r.marks[t.page].Swap(nil)
+		*k = marks{}
+		if len(m.marks) < maxKept {
+			m.marks = append(m.marks, k)
+		}
+		t.r.dropPage(t.page)
 	}
 	m.touched = m.touched[:0]
-	for i, r := range m.slots {
-		if r == nil || i > 0 && m.slots[i-1] == r {
-			continue
-		}
-		if r.read == nil {
-			sectors := (len(r.data) + 31) / 32
-			r.pages = newPages(len(r.data))
-			r.read, r.written, r.nc = make([]uint32, sectors), make([]uint32, sectors), make([]uint32, sectors)
-		} else {
-			clear(r.read)
-			clear(r.written)
-			clear(r.nc)
-		}
-		m.touched = append(m.touched, r)
+}
+
+// marksAt gives the marks of the page of offset off.
+func (r *region) marksAt(off uint64) *marks {
+	slot := &r.marks[off>>pageShift]
+	if k := slot.Load(); k != nil {
+		return k
 	}
+	m := r.mem
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k := slot.Load()
+	if k == nil {
+		if n := len(m.marks); n > 0 {
+			k, m.marks = m.marks[n-1], m.marks[:n-1]
+		} else {
+			k = new(marks)
+		}
+		m.touched = append(m.touched, touch{r, off >> pageShift})
+		slot.Store(k)
+	}
+	return k
 }
 
 // maxKept bounds the pages kept for the next launch, 20 to 160 KiB each.
 const maxKept = 4096
 
-func (r *region) dropPages() {
-	for i := range r.pages {
-		p := r.pages[i].Load()
-		if p == nil {
-			continue
-		}
-		if r.pages[i].Store(nil); len(r.mem.pages[p.shift]) < maxKept {
-			r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
-		}
+func (r *region) dropPage(i uint64) {
+	p := r.pages[i].Swap(nil)
+	if p != nil && len(r.mem.pages[p.shift]) < maxKept {
+		r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
 	}
 }
 
-// mark sets the bits of bytes [off, off+n) in a sector map.
-func mark(bitmap []uint32, off, n uint64) {
+// mark sets the bits of bytes [off, off+n) in a page's sector map.
+func mark(bitmap *[1 << pageShift / 32]uint32, off, n uint64) {
+	off &= 1<<pageShift - 1
 	for n > 0 {
 		sector, first := off/32, off%32
 		k := min(n, 32-first)
