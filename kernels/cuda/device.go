@@ -21,6 +21,9 @@ type Options struct {
 	HalfAccumulate bool
 }
 
+// blockSharedBytes is the shared memory of a block that every card has which this package opens: that of sm_86.
+const blockSharedBytes = 99 << 10
+
 // Device is one card.
 type Device struct {
 	drv    driver.Driver
@@ -39,6 +42,7 @@ type Device struct {
 	workspaceBytes int64
 	arrays         arrays
 	chained        []chainList // of the step
+	edits          edits
 
 	args []uint64
 	err  error // the first of the step
