@@ -44,7 +44,8 @@ func (t DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(t))
 }
 
-// Buffer is a piece of a device's memory. Host devices (ref, cpu) fill Host; a card fills Addr.
+// Buffer is a piece of a device's memory. Host devices (ref, cpu) fill Host; a card fills Addr, and
+// tests may set Host beside it to what they copy in and out.
 // Memory of host devices lies outside Go's heap, starts at a multiple of 64 bytes and is
 // addressed by C directly.
 type Buffer struct {
@@ -61,7 +62,8 @@ func (b Buffer) Slice(off, n int64) Buffer {
 	s := Buffer{Len: n}
 	if b.Host != nil {
 		s.Host = b.Host[off : off+n : off+n]
-	} else {
+	}
+	if b.Addr != 0 {
 		s.Addr = b.Addr + uint64(off)
 	}
 	return s

@@ -35,28 +35,28 @@ func int8Tolerances() kerneltest.Tolerances {
 func TestConformance(t *testing.T) {
 	// More threads than cores: some are always late, and their chunks are computed twice.
 	t.Run("exact", func(t *testing.T) {
-		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 2*runtime.NumCPU() + 1}), kerneltest.Float32())
+		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 2*runtime.NumCPU() + 1}), kerneltest.Float32(), kerneltest.Options{})
 	})
 	t.Run("int8", func(t *testing.T) {
-		kerneltest.Run(t, opener(cpu.Options{Threads: 2}), int8Tolerances())
+		kerneltest.Run(t, opener(cpu.Options{Threads: 2}), int8Tolerances(), kerneltest.Options{})
 	})
 	t.Run("portable", func(t *testing.T) {
 		if testing.Short() {
 			t.Skip("half of this package's time")
 		}
-		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Threads: 2}), int8Tolerances())
+		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Threads: 2}), int8Tolerances(), kerneltest.Options{})
 	})
 	if os.Getenv("OPENINFER_SOAK") == "" {
 		return
 	}
 	t.Run("int8 one thread", func(t *testing.T) {
-		kerneltest.Run(t, opener(cpu.Options{Threads: 1}), int8Tolerances())
+		kerneltest.Run(t, opener(cpu.Options{Threads: 1}), int8Tolerances(), kerneltest.Options{})
 	})
 	t.Run("exact one thread", func(t *testing.T) {
-		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 1}), kerneltest.Float32())
+		kerneltest.Run(t, opener(cpu.Options{Exact: true, Threads: 1}), kerneltest.Float32(), kerneltest.Options{})
 	})
 	t.Run("portable exact", func(t *testing.T) {
-		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Exact: true, Threads: 2}), kerneltest.Float32())
+		kerneltest.Run(t, opener(cpu.Options{Variant: "portable", Exact: true, Threads: 2}), kerneltest.Float32(), kerneltest.Options{})
 	})
 }
 

@@ -115,7 +115,7 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 		Description: fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors", name, major, minor, d.mps),
 		MemoryBytes: free,
 		Dedicated:   true,
-		KVTypes:     []kernels.DType{kernels.F16, kernels.BF16, kernels.F8E4M3, kernels.I8},
+		KVTypes:     cacheTypes,
 	}
 	return nil
 }

@@ -33,8 +33,8 @@ func stepErrors(h *harness) {
 	ragged := func(starts []int32, contexts ...int32) kernels.Ragged {
 		return kernels.Ragged{Starts: h.ints(starts...), Contexts: h.ints(contexts...)}
 	}
+	whole := func() kernels.Ragged { return ragged([]int32{0, T}, T) }
 	attn := h.tensor(T, 32)
-	whole := ragged([]int32{0, T}, T)
 	unknown := kernels.DType(77)
 	out := make([]kernels.Sampled, T)
 	params := make([]kernels.SampleParams, T)
@@ -91,7 +91,7 @@ func stepErrors(h *harness) {
 			d.RotaryStore(q.Tensor, kv(same), qkv.Tensor, kernels.RotaryParams{QNorm: norm.Tensor, CosSin: angles.Tensor})
 		}},
 		{"attention of other rows", "attention", func(d kernels.Device) {
-			d.Attention(attn.RowRange(0, 2), q.Tensor, kv(same), whole, g.params)
+			d.Attention(attn.RowRange(0, 2), q.Tensor, kv(same), whole(), g.params)
 		}},
 		{"attention with starts that end early", "attention", func(d kernels.Device) {
 			d.Attention(attn.Tensor, q.Tensor, kv(same), ragged([]int32{0, 3}, T), g.params)
@@ -106,7 +106,7 @@ func stepErrors(h *harness) {
 			d.Attention(attn.Tensor, q.Tensor, kv(same), ragged([]int32{0, T}, 33), g.params)
 		}},
 		{"attention to an unknown block", "attention", func(d kernels.Device) {
-			d.Attention(attn.Tensor, q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Tables = h.ints(9, 0) }), whole, g.params)
+			d.Attention(attn.Tensor, q.Tensor, kv(func(v *kernels.KV, _ *kernels.CacheLayout) { v.Tables = h.ints(9, 0) }), whole(), g.params)
 		}},
 		{"gate of another width", "gateMul", func(d kernels.Device) { d.GateMul(dst.Tensor, x.Tensor, dst.Tensor, kernels.SiLU) }},
 		{"gather of an unknown row", "gatherRows", func(d kernels.Device) { d.GatherRows(attn.RowRange(0, 1), x.Tensor, h.ints(T)) }},
@@ -136,18 +136,18 @@ func stepErrors(h *harness) {
 	}
 	for _, c := range append(cases, stateErrors(h)...) {
 		h.sub(c.name, func(h *harness) {
-			h.d.Begin()
-			c.run(h.d)
 			for i := range dst.Rows {
 				for j := range dst.Row(i) {
 					dst.Row(i)[j] = math.Float32frombits(poison)
 				}
 			}
-			h.d.Linear(dst.Tensor, x.Tensor, w.Weight)
-			h.d.Linear(dst.Tensor, wide.Tensor, w.Weight) // a second error, which does not replace the first
 			sampled := make([]kernels.Sampled, T)
-			h.d.Sample(sampled, x.Tensor, D, params)
-			err := h.d.End()
+			err := h.try(func() {
+				c.run(h.d)
+				h.d.Linear(dst.Tensor, x.Tensor, w.Weight)
+				h.d.Linear(dst.Tensor, wide.Tensor, w.Weight) // a second error, which does not replace the first
+				h.d.Sample(sampled, x.Tensor, D, params)
+			})
 			if err == nil || !strings.HasPrefix(err.Error(), c.operator+":") {
 				h.Fatalf("got error %v, want one that begins with %q", err, c.operator+":")
 			}

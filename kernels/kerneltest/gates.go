@@ -69,7 +69,7 @@ func gateMul(h *harness) {
 					}
 				}
 				h.intact("gateMul", all)
-				h.alone("gateMul", all, func(dst kernels.Tensor, from, to int) {
+				h.alone("gateMul", all, nil, func(dst kernels.Tensor, from, to int) {
 					h.d.GateMul(dst, gate.RowRange(from, to), up.RowRange(from, to), f)
 				})
 				// Rows apart from each other, of other strides; and in place.
@@ -119,12 +119,7 @@ func softCap(h *harness) {
 					}
 				}
 				h.intact("softCap", x)
-				h.alone("softCap", x, func(dst kernels.Tensor, from, to int) {
-					for i := from; i < to; i++ {
-						copy(dst.Row(i-from), values[i])
-					}
-					h.d.SoftCap(dst, c)
-				})
+				h.alone("softCap", x, values, func(dst kernels.Tensor, from, to int) { h.d.SoftCap(dst, c) })
 			})
 		}
 	}
@@ -150,10 +145,7 @@ func rmsNormAdd(h *harness) {
 			}
 			h.intact("rmsNormAdd", all)
 			h.intact("rmsNormAdd's x", x)
-			h.alone("rmsNormAdd", all, func(dst kernels.Tensor, from, to int) {
-				for i := from; i < to; i++ {
-					copy(dst.Row(i-from), before[i])
-				}
+			h.alone("rmsNormAdd", all, before, func(dst kernels.Tensor, from, to int) {
 				h.d.RMSNormAdd(dst, x.RowRange(from, to), w.Tensor, eps, scale)
 			})
 		})
@@ -186,7 +178,7 @@ func normGate(h *harness) {
 				}
 			}
 			h.intact("normGate", all)
-			h.alone("normGate", all, func(dst kernels.Tensor, from, to int) {
+			h.alone("normGate", all, nil, func(dst kernels.Tensor, from, to int) {
 				h.d.NormGate(dst, x.RowRange(from, to), gate.RowRange(from, to), w.Tensor, eps)
 			})
 			h.step(func() { h.d.NormGate(x.Tensor, x.Tensor, gate, w.Tensor, eps) })

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -39,8 +40,18 @@ func Float32() Tolerances {
 	return Tolerances{Linear: 2e-6, Elements: 2e-6, Embedding: 2e-6, Attention: 1e-5}
 }
 
-// Run runs the suite. open is called once for each test, which closes the device.
-func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
+// Options are what a run may leave out.
+type Options struct {
+	// Light computes fewer stretches of rows again and draws fewer tokens: for a device that is an interpreter. Every
+	// case is still there.
+	Light bool
+	// Parts, when not nil, names the parts to run.
+	Parts []string
+}
+
+// Run runs the suite. open is called once for each part, which closes the device.
+func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o Options) {
+	unknown := slices.Clone(o.Parts)
 	for _, part := range []struct {
 		name string
 		run  func(*harness)
@@ -81,8 +92,13 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 		{"sample seeds", sampleSeeds},
 		{"sample logprobs", sampleLogprobs},
 	} {
+		if o.Parts != nil && !slices.Contains(o.Parts, part.name) {
+			continue
+		}
+		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == part.name })
 		t.Run(part.name, func(t *testing.T) {
-			h := &harness{T: t, d: open(t), tol: tol, rnd: rand.New(rand.NewPCG(1, 2))}
+			d := open(t)
+			h := &harness{T: t, d: d, mem: &deviceMemory{d: d}, light: o.Light, tol: tol, rnd: rand.New(rand.NewPCG(1, 2))}
 			t.Cleanup(func() {
 				if err := h.d.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -91,31 +107,69 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances) {
 			part.run(h)
 		})
 	}
+	if len(unknown) > 0 {
+		t.Errorf("no parts %q", unknown)
+	}
 }
 
 type harness struct {
 	*testing.T
-	d   kernels.Device
-	tol Tolerances
-	rnd *rand.Rand
+	d     kernels.Device
+	mem   *deviceMemory
+	light bool
+	tol   Tolerances
+	rnd   *rand.Rand
 }
 
 // sub runs f as a sub-test on the same device.
 func (h *harness) sub(name string, f func(*harness)) {
-	h.Run(name, func(t *testing.T) { f(&harness{T: t, d: h.d, tol: h.tol, rnd: h.rnd}) })
+	h.Run(name, func(t *testing.T) {
+		sub := *h
+		sub.T = t
+		f(&sub)
+	})
 }
 
-// step runs f as one step and wants no error.
+// step runs f as one step and wants no error. What the host wrote to buffers before the step is on the device in it;
+// f does not write.
 func (h *harness) step(f func()) {
 	h.Helper()
-	h.d.Begin()
-	f()
-	if err := h.d.End(); err != nil {
+	if err := h.try(f); err != nil {
 		h.Fatalf("step: %v", err)
 	}
 }
 
+// try runs f as one step.
+func (h *harness) try(f func()) error {
+	h.Helper()
+	if err := h.mem.copyIn(); err != nil {
+		h.Fatal(err)
+	}
+	h.d.Begin()
+	f()
+	stepErr := h.d.End()
+	if err := h.mem.copyOut(); err != nil {
+		h.Fatal(err)
+	}
+	return stepErr
+}
+
+// ints uploads an array of the running step.
 func (h *harness) ints(v ...int32) kernels.Ints { return h.d.Upload(kernels.Ints{Host: v}) }
+
+// alloc takes device memory that the host sees, until the test ends.
+func (h *harness) alloc(n int64) kernels.Buffer {
+	h.Helper()
+	b, err := h.d.Alloc(n)
+	if err == nil {
+		b, err = h.mem.see(b)
+	}
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { h.mem.free(b) })
+	return b
+}
 
 // poison is a NaN that no operator makes.
 const poison = 0x7fc0dead
@@ -132,11 +186,7 @@ func (h *harness) tensor(rows, cols int) matrix {
 	const guard = 64
 	stride := cols + 5
 	n := rows*stride + guard
-	buf, err := h.d.Alloc(int64(n) * 4)
-	if err != nil {
-		h.Fatal(err)
-	}
-	h.Cleanup(func() { h.d.Free(buf) })
+	buf := h.alloc(int64(n) * 4)
 	m := matrix{
 		Tensor: kernels.Tensor{Buf: buf.Slice(0, int64(rows*stride)*4), Rows: rows, Cols: cols, Stride: stride},
 		whole:  kernels.Tensor{Buf: buf, Rows: 1, Cols: n, Stride: n},
@@ -206,7 +256,15 @@ func (h *harness) sameBits(what string, got, want []float32) {
 
 // batches are the stretches [from, to) of n rows that are computed again on their own: every row
 // alone, and stretches that start and end anywhere within tiles.
-func batches(n int) (b [][2]int) {
+func (h *harness) batches(n int) (b [][2]int) {
+	if h.light { // each size somewhere
+		for i, size := range []int{1, 1, 2, 3, 5, 8, 16, 17, 33} {
+			if from := []int{0, n - size, 3}[i%3]; from >= 0 && from+size <= n {
+				b = append(b, [2]int{from, from + size})
+			}
+		}
+		return b
+	}
 	for i := range n {
 		b = append(b, [2]int{i, i + 1})
 	}
@@ -221,12 +279,17 @@ func batches(n int) (b [][2]int) {
 }
 
 // alone runs op over each of batches(x.Rows) of x and wants the bits that all (the result of one
-// call over all rows) has there.
-func (h *harness) alone(what string, all matrix, run func(dst kernels.Tensor, from, to int)) {
+// call over all rows) has there. before is what dst holds when op begins, nil if nothing.
+func (h *harness) alone(what string, all matrix, before [][]float32, run func(dst kernels.Tensor, from, to int)) {
 	h.Helper()
 	dst := h.tensor(all.Rows, all.Cols)
-	for _, b := range batches(all.Rows) {
+	for _, b := range h.batches(all.Rows) {
 		from, to := b[0], b[1]
+		if before != nil {
+			for i := from; i < to; i++ {
+				copy(dst.Row(i-from), before[i])
+			}
+		}
 		h.step(func() { run(dst.RowRange(0, to-from), from, to) })
 		for i := from; i < to; i++ {
 			h.sameBits(fmt.Sprintf("%s: row %d computed in rows %d to %d of %d", what, i, from, to, all.Rows), dst.Row(i-from), all.Row(i))
@@ -238,6 +301,9 @@ func (h *harness) alone(what string, all matrix, run func(dst kernels.Tensor, fr
 func memory(h *harness) {
 	for _, n := range []int64{1, 63, 64, 4097, 1 << 20} {
 		b, err := h.d.Alloc(n)
+		if err == nil {
+			b, err = h.mem.see(b)
+		}
 		if err != nil {
 			h.Fatal(err)
 		}
@@ -250,12 +316,18 @@ func memory(h *harness) {
 			}
 			b.Host[i] = 0xff // memory that comes back must be zeroed again
 		}
-		h.d.Free(b)
+		if err := h.mem.copyIn(); err != nil {
+			h.Fatal(err)
+		}
+		h.mem.free(b)
 	}
 	v, err := h.d.LoadVector([]float32{1, -2, 3.5})
+	if err == nil {
+		v.Buf, err = h.mem.see(v.Buf)
+	}
 	if err != nil {
 		h.Fatal(err)
 	}
 	h.sameBits("vector", v.Row(0), []float32{1, -2, 3.5})
-	h.d.Free(v.Buf)
+	h.mem.free(v.Buf)
 }

@@ -28,7 +28,7 @@ func rmsNorm(h *harness) {
 				}
 			}
 			h.intact("rmsNorm", all)
-			h.alone("rmsNorm", all, func(dst kernels.Tensor, from, to int) {
+			h.alone("rmsNorm", all, nil, func(dst kernels.Tensor, from, to int) {
 				h.d.RMSNorm(dst, x.RowRange(from, to), w.Tensor, eps)
 			})
 			h.step(func() { h.d.RMSNorm(x.Tensor, x.Tensor, w.Tensor, eps) })
@@ -73,7 +73,7 @@ func cosSin(h *harness) {
 				}
 			}
 			h.intact("cosSin", all)
-			h.alone("cosSin", all, func(dst kernels.Tensor, from, to int) {
+			h.alone("cosSin", all, nil, func(dst kernels.Tensor, from, to int) {
 				h.d.CosSin(dst, r, h.ints(positions[from:to]...))
 			})
 		})

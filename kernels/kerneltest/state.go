@@ -65,14 +65,9 @@ func (h *harness) memory(r recurrence, states int) *memoryWorld {
 		w.layout.PageBytes = int64(r.pageUnits) * w.layout.UnitBytes()
 	}
 	n := states*w.layout.StatePages() + 3
-	buf, err := h.d.Alloc(int64(n) * w.layout.PageBytes)
-	if err != nil {
-		h.Fatal(err)
-	}
-	h.Cleanup(func() { h.d.Free(buf) })
-	w.pages = buf
-	for i := range buf.Host {
-		buf.Host[i] = 0xff
+	w.pages = h.alloc(int64(n) * w.layout.PageBytes)
+	for i := range w.pages.Host {
+		w.pages.Host[i] = 0xff
 	}
 	for _, p := range h.rnd.Perm(n - 1) {
 		w.free = append(w.free, int32(p+1)) // page 0 is nobody's

@@ -10,5 +10,5 @@ import (
 
 func TestConformance(t *testing.T) {
 	kerneltest.Run(t, func(testing.TB) kernels.Device { return ref.Open() },
-		kerneltest.Tolerances{Linear: 3e-7, Elements: 3e-7, Embedding: 3e-7, Attention: 2e-6})
+		kerneltest.Tolerances{Linear: 3e-7, Elements: 3e-7, Embedding: 3e-7, Attention: 2e-6}, kerneltest.Options{})
 }

@@ -13,9 +13,9 @@ import (
 // tracer is a device that keeps the residual stream as it was at first and after each addition to it.
 type tracer struct {
 	kernels.Device
+	r      *Runner
 	stream kernels.Tensor
-	trace  [][]float32
-	err    error
+	trace  []kernels.Tensor
 }
 
 // EmbedRows implements kernels.Device.
@@ -38,37 +38,31 @@ func (d *tracer) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
 }
 
 func (d *tracer) note(dst kernels.Tensor) {
-	if unsafe.SliceData(dst.Buf.Host) != unsafe.SliceData(d.stream.Buf.Host) {
+	if dst.Buf.Addr != d.stream.Buf.Addr || unsafe.SliceData(dst.Buf.Host) != unsafe.SliceData(d.stream.Buf.Host) {
 		return
 	}
-	// A device may put operators off to the end of the step.
-	if err := d.End(); err != nil && d.err == nil {
-		d.err = err
+	rows := make([]int32, dst.Rows)
+	for t := range rows {
+		rows[t] = int32(t)
 	}
-	d.Begin()
-	var all []float32
-	for t := range dst.Rows {
-		all = append(all, dst.Row(t)...)
-	}
-	d.trace = append(d.trace, all)
+	kept := kernels.Tensor{Buf: d.r.alloc(int64(dst.Rows*dst.Cols) * 4), Rows: dst.Rows, Cols: dst.Cols, Stride: dst.Cols}
+	d.GatherRows(kept, dst, d.Upload(kernels.Ints{Host: rows}))
+	d.trace = append(d.trace, kept)
 }
 
 // traced runs f and returns what entered the first layer and what each layer left, [tokens, hidden] each.
 func (r *Runner) traced(f func()) [][]float32 {
-	d := &tracer{Device: r.device}
+	d := &tracer{Device: r.device, r: r}
 	r.device = d
 	defer func() { r.device = d.Device }()
 	f()
-	if d.err != nil {
-		r.tb.Fatal(d.err)
-	}
 	// A layer adds twice: its attention or what stands for it, and its feed-forward network.
 	if layers := r.model.Shape().Layers; len(d.trace) != 1+2*layers {
 		r.tb.Fatalf("%d additions to the residual stream in %d layers", len(d.trace)-1, layers)
 	}
 	var out [][]float32
 	for i := 0; i < len(d.trace); i += 2 {
-		out = append(out, d.trace[i])
+		out = append(out, slices.Concat(r.read(d.trace[i])...))
 	}
 	return out
 }
@@ -84,7 +78,7 @@ func (r *Runner) State(s *Sequence, layer int) (heads, columns []float32) {
 	l := &g.state
 	unit := func(u, values int) []float32 {
 		off := l.Offset(s.cache[i].state, layer, u)
-		return kernels.Tensor{Buf: g.pages.Slice(off, int64(values)*4), Rows: 1, Cols: values, Stride: values}.Row(0)
+		return r.read(kernels.Tensor{Buf: g.pages.Slice(off, int64(values)*4), Rows: 1, Cols: values, Stride: values})[0]
 	}
 	for h := range l.Heads {
 		heads = append(heads, unit(h, l.KDim*l.VDim)...)

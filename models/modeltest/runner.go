@@ -22,6 +22,7 @@ import (
 type Runner struct {
 	tb      testing.TB
 	device  kernels.Device
+	memory  copier // nil when the host sees the device's memory
 	model   models.Model
 	scratch kernels.Buffer
 	logits  kernels.Buffer
@@ -53,6 +54,7 @@ const (
 func NewRunner(tb testing.TB, d kernels.Device, m models.Model, kv kernels.DType, tokens int) *Runner {
 	tb.Helper()
 	r := &Runner{tb: tb, device: d, model: m, rnd: rand.New(rand.NewPCG(3, 4))}
+	r.memory, _ = d.(copier)
 	r.scratch = r.alloc(m.ScratchBytes(maxStep, maxRows))
 	r.logits = r.alloc(int64(maxRows) * int64(m.Shape().Vocab) * 4)
 	for _, g := range m.Groups() {
@@ -75,6 +77,7 @@ func (r *Runner) blocks(g models.CacheGroup, kv kernels.DType, tokens int) group
 	l.PageBytes = 4*l.BlockBytes + 4096
 	pages := (tokens/blockTokens + 64 + 3) / 4
 	a := group{CacheGroup: g, layout: l, pages: r.alloc(int64(pages) * l.PageBytes)}
+	r.poison(a.pages)
 	a.fill(r.rnd, pages*4)
 	return a
 }
@@ -87,27 +90,16 @@ func (r *Runner) states(g models.CacheGroup) group {
 	l.PageBytes = int64(2+r.rnd.IntN(4))*l.UnitBytes() + 4096 // some of a page is left over
 	pages := 1 + maxStates*l.StatePages()
 	a := group{CacheGroup: g, state: l, pages: r.alloc(int64(pages) * l.PageBytes), left: map[int32]*Sequence{}}
+	r.poison(a.pages)
 	a.fill(r.rnd, pages)
 	return a
 }
 
-// fill poisons the arena and frees its n blocks or pages, but the first, in random order.
+// fill frees the arena's n blocks or pages, but the first, in random order.
 func (g *group) fill(rnd *rand.Rand, n int) {
-	for i := range g.pages.Host {
-		g.pages.Host[i] = 0xff
-	}
 	for _, b := range rnd.Perm(n - 1) {
 		g.free = append(g.free, int32(b+1))
 	}
-}
-
-func (r *Runner) alloc(n int64) kernels.Buffer {
-	b, err := r.device.Alloc(n)
-	if err != nil {
-		r.tb.Fatal(err)
-	}
-	r.tb.Cleanup(func() { r.device.Free(b) })
-	return b
 }
 
 // Sequence is a sequence of tokens of which the first Done are in the cache.
@@ -219,8 +211,8 @@ func (r *Runner) Step(rows ...Row) [][][]float32 {
 		}
 		starts, contexts = append(starts, int32(len(ids))), append(contexts, int32(row.Done+row.N))
 	}
-	up := func(v []int32) kernels.Ints { return d.Upload(kernels.Ints{Host: v}) }
 	d.Begin()
+	up := func(v []int32) kernels.Ints { return d.Upload(kernels.Ints{Host: v}) }
 	b := &models.Batch{
 		TokenIDs: up(ids), Positions: up(positions),
 		Ragged: kernels.Ragged{Starts: up(starts), Contexts: up(contexts)},
@@ -251,16 +243,13 @@ func (r *Runner) Step(rows ...Row) [][][]float32 {
 		r.tb.Fatalf("step of %d tokens: %v", len(ids), err)
 	}
 	out := make([][][]float32, len(rows))
-	at := 0
+	all := r.read(logits)
 	for i, row := range rows {
 		n := 1
 		if row.All {
 			n = row.N
 		}
-		for range n {
-			out[i] = append(out[i], append([]float32(nil), logits.Row(at)...))
-			at++
-		}
+		out[i], all = all[:n:n], all[n:]
 		row.Done += row.N
 		r.tidy(row.Sequence)
 	}
@@ -356,12 +345,7 @@ func (r *Runner) tidy(s *Sequence) {
 			if b == 0 {
 				continue
 			}
-			if g.pages.Host != nil {
-				block := g.pages.Host[g.layout.BlockOffset(b):][:g.layout.BlockBytes]
-				for k := range block {
-					block[k] = 0xff
-				}
-			}
+			r.poison(g.pages.Slice(g.layout.BlockOffset(b), g.layout.BlockBytes))
 			g.free, c.blocks[j] = append(g.free, b), 0
 		}
 	}
