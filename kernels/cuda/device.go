@@ -16,12 +16,16 @@ type Options struct {
 	WorkspaceBytes int64
 	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
 	StepBytes int64
+	// Arena takes what is free on the card at once, and all buffers are cut from it. Without, each is an allocation of its
+	// own: the interpreter then sees who leaves his.
+	Arena bool
 }
 
 // Device is one card.
 type Device struct {
 	drv    driver.Driver
 	info   kernels.Info
+	card   Card
 	ctx    driver.Context
 	stream driver.Stream // of steps
 	loads  driver.Stream // of everything else
@@ -34,6 +38,7 @@ type Device struct {
 	workspace      uint64
 	workspaceBytes int64
 	arrays         arrays
+	arena          *arena // nil without Options.Arena
 
 	args []uint64
 	err  error // the first of the step
@@ -67,24 +72,14 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 }
 
 func (d *Device) open(card driver.Device, o Options) (err error) {
-	major, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMajor)
+	d.card, err = describe(d.drv, card)
 	if err != nil {
 		return err
 	}
-	minor, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMinor)
-	if err != nil {
+	if err := d.card.usable(); err != nil {
 		return err
 	}
-	name, err := d.drv.DeviceName(card)
-	if err != nil {
-		return err
-	}
-	if major < 8 {
-		return fmt.Errorf("%s has compute capability %d.%d; 8.0 is the least", name, major, minor)
-	}
-	if d.mps, err = d.drv.DeviceAttribute(card, driver.Multiprocessors); err != nil {
-		return err
-	}
+	d.mps = d.card.Multiprocessors
 	if d.ctx, err = d.drv.OpenContext(card); err != nil {
 		return err
 	}
@@ -110,15 +105,24 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Arena {
+		if err := d.takeArena(); err != nil {
+			return err
+		}
+		free = d.arena.bytes
+	}
 	d.info = kernels.Info{
 		Name:        "cuda",
-		Description: fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors", name, major, minor, d.mps),
+		Description: d.card.String(),
 		MemoryBytes: free,
 		Dedicated:   true,
 		KVTypes:     cacheTypes,
 	}
 	return nil
 }
+
+// Card describes the card.
+func (d *Device) Card() Card { return d.card }
 
 // Info implements kernels.Device.
 func (d *Device) Info() kernels.Info { return d.info }
