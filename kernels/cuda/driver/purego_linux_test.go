@@ -24,19 +24,16 @@ func compile(t *testing.T, source string, flags ...string) string {
 	return out
 }
 
-// fake is a driver over the C file that writes calls down.
-type fake struct {
-	*cuda
-	t *testing.T
-}
+// fake is the C file that writes calls down.
+type fake struct{ lib *library }
 
-func openFake(t *testing.T, flags ...string) fake {
+func openFake(t *testing.T, flags ...string) (*cuda, fake) {
 	t.Helper()
 	d, err := OpenLibrary(compile(t, "fakecuda.c", flags...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fake{d.(*cuda), t}
+	return d.(*cuda), fake{d.(*cuda).lib}
 }
 
 // calls returns what was called since the last time.
@@ -63,8 +60,13 @@ const (
 )
 
 func TestPuregoPassesArguments(t *testing.T) {
-	d := openFake(t)
-	if got := d.calls(); got != "cuInit 0\n" {
+	d, f := openFake(t)
+	passesArguments(t, d, f)
+}
+
+// passesArguments compares what a driver calls with what it was asked for.
+func passesArguments(t *testing.T, d Driver, f fake) {
+	if got := f.calls(); got != "cuInit 0\n" {
 		t.Errorf("opening: %q", got)
 	}
 	host, hostAddr, err := d.AllocHost(4096)
@@ -72,7 +74,7 @@ func TestPuregoPassesArguments(t *testing.T) {
 	if hostAddr != uint64(uintptr(unsafe.Pointer(&host[0])))+1 || len(host) != 4096 || host[4095] != 0 {
 		t.Errorf("host memory: %d bytes, at %x for kernels, last byte %x", len(host), hostAddr, host[len(host)-1])
 	}
-	if got := d.calls(); got != "cuMemHostAlloc 4096 3\ncuMemHostGetDevicePointer_v2 0\n" {
+	if got := f.calls(); got != "cuMemHostAlloc 4096 3\ncuMemHostGetDevicePointer_v2 0\n" {
 		t.Errorf("host memory: %q", got)
 	}
 	into := make([]byte, 3)
@@ -90,7 +92,7 @@ func TestPuregoPassesArguments(t *testing.T) {
 		{"attribute", func() (any, error) { return d.DeviceAttribute(0, Multiprocessors) }, 1016, "cuDeviceGet 0\ncuDeviceGetAttribute 16 100"},
 		{"context", func() (any, error) { return d.OpenContext(1) }, Context(fakeContext), "cuDeviceGet 1\ncuCtxCreate_v2 0 101"},
 		{"set context", func() (any, error) { return nil, d.SetContext(fakeContext) }, nil, "cuCtxSetCurrent c0de000000000001"},
-		{"free memory", func() (any, error) { f, total, err := d.MemInfo(); return [2]int64{f, total}, err }, [2]int64{20 << 30, 24 << 30}, "cuMemGetInfo_v2 "},
+		{"free memory", func() (any, error) { free, total, err := d.MemInfo(); return [2]int64{free, total}, err }, [2]int64{20 << 30, 24 << 30}, "cuMemGetInfo_v2 "},
 		{"alloc", func() (any, error) { return d.Alloc(5 << 32) }, uint64(0x7f0000000100), "cuMemAlloc_v2 21474836480"},
 		{"free", func() (any, error) { return nil, d.Free(0x7f0000000100) }, nil, "cuMemFree_v2 7f0000000100"},
 		{"to device", func() (any, error) { return nil, d.CopyToDevice(0xabc000000001, []byte("hello"), fakeStream) }, nil, "cuMemcpyHtoDAsync_v2 abc000000001 hello 5 5000000000000004"},
@@ -131,7 +133,7 @@ func TestPuregoPassesArguments(t *testing.T) {
 		if err != nil || got != c.want {
 			t.Errorf("%s: got %v, %v, want %v", c.name, got, err, c.want)
 		}
-		if log := d.calls(); log != c.log+"\n" {
+		if log := f.calls(); log != c.log+"\n" {
 			t.Errorf("%s: called\n%swant\n%s", c.name, log, c.log)
 		}
 		// Each call's failure is its error.
@@ -140,23 +142,23 @@ func TestPuregoPassesArguments(t *testing.T) {
 		if name == "cuMemFreeHost" {
 			continue // its memory is gone
 		}
-		d.fail(name, 700)
+		f.fail(name, 700)
 		_, err = c.run()
 		var e *Error
 		if !errors.As(err, &e) || e.Call != name || e.Code != 700 || !strings.HasPrefix(e.Text, "an illegal memory access was encountered") {
 			t.Errorf("%s failing: %v", c.name, err)
 		}
-		d.calls()
+		f.calls()
 	}
 }
 
 func TestPuregoErrors(t *testing.T) {
-	d := openFake(t)
-	d.fail("cuModuleLoadDataEx", 218)
+	d, f := openFake(t)
+	f.fail("cuModuleLoadDataEx", 218)
 	if _, err := d.LoadModule([]byte("x")); err == nil || !strings.Contains(err.Error(), "some error: line 4: nonsense (218)") {
 		t.Errorf("the compiler's words are lost: %v", err)
 	}
-	d.fail("cuStreamSynchronize", 999)
+	f.fail("cuStreamSynchronize", 999)
 	if err := d.SyncStream(0); err == nil || err.Error() != "cuStreamSynchronize: unknown error (999)" {
 		t.Errorf("%v", err)
 	}
@@ -175,7 +177,7 @@ func TestPuregoErrors(t *testing.T) {
 }
 
 func TestPuregoNamesAFunctionThatIsMissing(t *testing.T) {
-	d := openFake(t, "-DOLD")
+	d, _ := openFake(t, "-DOLD")
 	if _, err := d.Version(); err != nil {
 		t.Errorf("what does not need it: %v", err)
 	}
@@ -186,7 +188,7 @@ func TestPuregoNamesAFunctionThatIsMissing(t *testing.T) {
 
 // The library that Debian ships, on a machine without a card.
 func TestRealLibcudaSaysThatThereIsNoCard(t *testing.T) {
-	path := debianLibcuda(t)
+	path := filepath.Join(cacheDir(t), "libcuda.so.1")
 	_, err := OpenLibrary(path)
 	var e *Error
 	if !errors.As(err, &e) {
@@ -215,18 +217,48 @@ func TestRealLibcudaSaysThatThereIsNoCard(t *testing.T) {
 	}
 }
 
-// debianLibcuda is the library that scripts/deps.sh fetches.
-func debianLibcuda(t *testing.T) string {
+// cacheDir is a folder that scripts/libcuda.sh fills.
+func cacheDir(t *testing.T) string {
 	t.Helper()
 	cache := os.Getenv("OPENINFER_CACHE")
 	if cache == "" {
 		cache = "../../../.cache"
 	}
-	path := filepath.Join(cache, "libcuda", "libcuda.so.1")
-	if _, err := os.Stat(path); err != nil {
+	dir, err := filepath.Abs(filepath.Join(cache, "libcuda"))
+	must(t, err)
+	if _, err := os.Stat(filepath.Join(dir, "include", "cuda.h")); err != nil {
 		t.Skipf("%v: run `make deps`", err)
 	}
-	return path
+	return dir
+}
+
+// The same through gorgonia.org/cu: a program with build tag cu is linked with Debian's libcuda and runs on the one that
+// writes calls down; and on Debian's it says that there is no card.
+func TestCuPassesArguments(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a cgo package of 20 seconds")
+	}
+	dir := cacheDir(t)
+	program := filepath.Join(t.TempDir(), "driver.test")
+	build := exec.Command("go", "test", "-c", "-tags", "cu", "-o", program, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=1", "CGO_CFLAGS=-I"+filepath.Join(dir, "include"), "CGO_LDFLAGS=-L"+dir)
+	if b, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, b)
+	}
+	run := func(libraries string) (string, error) {
+		cmd := exec.Command(program, "-test.run=^TestLinkedPassesArguments$", "-test.v")
+		cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries)
+		b, err := cmd.CombinedOutput()
+		return string(b), err
+	}
+	fake := filepath.Join(t.TempDir(), "libcuda.so.1")
+	must(t, os.Rename(compile(t, "fakecuda.c"), fake))
+	if out, err := run(filepath.Dir(fake)); err != nil || !strings.Contains(out, "--- PASS: TestLinkedPassesArguments") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := run(dir); err == nil || !strings.Contains(out, "no CUDA-capable device") && !strings.Contains(out, "NoDevice") {
+		t.Errorf("without a card: %v\n%s", err, out)
+	}
 }
 
 func TestNVML(t *testing.T) {
