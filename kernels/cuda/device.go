@@ -38,7 +38,8 @@ type Device struct {
 	workspace      uint64
 	workspaceBytes int64
 	arrays         arrays
-	arena          *arena // nil without Options.Arena
+	arena          *arena      // nil without Options.Arena
+	chained        []chainList // of the step
 
 	args []uint64
 	err  error // the first of the step
