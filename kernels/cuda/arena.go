@@ -15,7 +15,7 @@ type arena struct {
 	bytes int64
 
 	mu    sync.Mutex
-	free  []extent           // by start, never touching
+	free  []extent         // by start, never touching
 	taken map[uint64]int64 // bytes by start
 }
 
