@@ -151,6 +151,35 @@ func TestGatedDelta(t *testing.T) {
 	}
 }
 
+// TestDeltaChunks takes runs of whole chunks, of less than one and of both, in chains and not.
+func TestDeltaChunks(t *testing.T) {
+	runs := []deltaRun{{50, 0, 1}, {1, 6, 6}, {0, 2, 2}, {16, 1, 3}, {19, 0, 4}, {3, 3, 3}, {32, 5, 2}, {33, 3, 3}}
+	for i, c := range []deltaCase{
+		{1, 2, 128, 80, true, 3, runs, nil},
+		{1, 1, 128, 16, true, 0, runs, nil},
+	} {
+		t.Run(fmt.Sprintf("%d,%d,%dx%d", c.keyHeads, c.heads, c.kDim, c.vDim), func(t *testing.T) {
+			d := open(t, uint64(i))
+			defer d.Close()
+			got, want := c.both(t, d)
+			for j, what := range []string{"outputs", "states"} {
+				e := worst(got[j], want[j])
+				if !(e < 2e-7) {
+					t.Errorf("%s differ by %.3g", what, e)
+				}
+			}
+			// A workspace of three chunks gives the same bits.
+			d.workspaceBytes = 3 * int64(c.keyHeads*deltaLengths+c.heads*deltaMix) * 4
+			again, _ := c.both(t, d)
+			for j, what := range []string{"outputs", "states"} {
+				if !slices.Equal(again[j], got[j]) {
+					t.Errorf("%s depend on the workspace", what)
+				}
+			}
+		})
+	}
+}
+
 // TestDecodeMovesStateOnce counts what a step of decode rows moves at the geometry of Qwen3.5-27B.
 func TestDecodeMovesStateOnce(t *testing.T) {
 	d := open(t, 1)
