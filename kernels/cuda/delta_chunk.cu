@@ -18,7 +18,7 @@
 //     S[j][2], S[j][3]: column g + 8, the same rows
 // Two of them side by side are a fragment of A: so S^T K^T, S^T Q^T, E^T inv^T, E^T A^T and E^T K take their left side from
 // registers, and their right side is K or Q as it lies in shared memory, or inv and A as delta_mix lays them out:
-//     lane's 8 words: hi of [8 j + g][2 q, + 1] for j = 0, [8 j + g][2 q + 8, + 1] for j = 0, the same for j = 1; then lo
+//     lane's 4 words of hi, all lanes', then of lo: [8 j + g][2 q, + 1] for j = 0, [8 j + g][2 q + 8, + 1] for j = 0, the same for j = 1
 //
 // No sum may take in a later token, for what is not a number must not spread backwards; but a product of matrices does, times
 // 0. So from the first token on whose value in a column is none (2^120 or more counts as none), the column is
@@ -32,6 +32,7 @@ enum {
     C = 16,         // tokens of a chunk
     KD = 128,       // K
     ROW = KD + 8,   // halves of a row of keys in shared memory: 8 rows of 16 bytes fall on different banks
+    SQUARE = 24,    // floats of a row of inv and A in shared memory: pairs of 4 rows fall on different banks
     // delta_mix's results for a chunk and a head, in words: inv and A in fragments, then the gates.
     MIX_INV = 0,
     MIX_A = 256,
@@ -63,7 +64,8 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const float *qkv, in
     int bStride, const float *rate, const float *bias, float eps, int G, const int *starts, int runs, int H, float *mix, int first)
 {
     __shared__ __align__(16) float key[C][KD + 4], query[C][KD + 4]; // 16 bytes of 8 rows fall on different banks
-    __shared__ float kk[C][C + 1], qk[C][C + 1], square[8][2][C][C + 1];
+    __shared__ float kk[C][C], qk[C][C];
+    __shared__ __align__(16) float square[8][2][C][SQUARE];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = blockIdx.y;
 
     // The chunk whose first token is one of this slot's, if any, covers the slot's last token.
@@ -105,7 +107,7 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const float *qkv, in
     int each = H / G;
     for (int h = g * each + warp; h < (g + 1) * each; h += 8) {
         float *words = out + G * LENGTHS + (long long)h * MIX_WORDS;
-        float(&inv)[C][C + 1] = square[warp][0], (&A)[C][C + 1] = square[warp][1];
+        float(&inv)[C][SQUARE] = square[warp][0], (&A)[C][SQUARE] = square[warp][1];
         // Lane i has column i, twice; and the gates of token i.
         int i = lane % C;
         long long row = from + i;
@@ -142,16 +144,16 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const float *qkv, in
         int gr = lane / 4, q = lane % 4;
 #pragma unroll
         for (int w = 0; w < 2; w++) {
-            float(&m)[C][C + 1] = square[warp][w];
+            float(&m)[C][SQUARE] = square[warp][w];
             unsigned part[8];
 #pragma unroll
             for (int n = 0; n < 4; n++) {
-                float *x = &m[n / 2 * 8 + gr][n % 2 * 8 + 2 * q];
-                split(x[0] * FIXED, x[1] * FIXED, part[n], part[4 + n]);
+                float2 x = *(float2 *)&m[n / 2 * 8 + gr][n % 2 * 8 + 2 * q];
+                split(x.x * FIXED, x.y * FIXED, part[n], part[4 + n]);
             }
-            uint4 *to = (uint4 *)(words + (w == 0 ? MIX_INV : MIX_A)) + 2 * lane;
+            uint4 *to = (uint4 *)(words + (w == 0 ? MIX_INV : MIX_A)) + lane;
             to[0] = make_uint4(part[0], part[1], part[2], part[3]);
-            to[1] = make_uint4(part[4], part[5], part[6], part[7]);
+            to[32] = make_uint4(part[4], part[5], part[6], part[7]);
         }
         __syncwarp(); // before the next head's
     }
@@ -253,8 +255,8 @@ struct Right {
 
     __device__ Right(const float *words)
     {
-        const uint4 *at = (const uint4 *)words + 2 * (threadIdx.x % 32);
-        hi = at[0], lo = at[1];
+        const uint4 *at = (const uint4 *)words + threadIdx.x % 32;
+        hi = at[0], lo = at[32];
     }
     __device__ void into(Product (&p)[2], const Fragment &x) const
     {
@@ -343,7 +345,8 @@ __device__ inline void chunkStep(float (&S)[16][4], float (&v)[2][4], const Chun
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) e[j][i] = __fmul_rn(p[j].at(i), s.back[i / 2]);
+            for (int i = 0; i < 4; i++) // inv may be none from there on, too
+                e[j][i] = 8 * j + 2 * (lane % 4) + i % 2 < bad[i / 2] ? __fmul_rn(p[j].at(i), s.back[i / 2]) : 0;
     }
     {
         Scale s = scaleOf(e);
@@ -411,12 +414,17 @@ struct ChunkAhead {
     {
         asm volatile("cp.async.wait_all;" ::: "memory");
 #pragma unroll
-        for (int r = 0; r < 2 * C; r++) {
-            float x = __fmul_rn(__fmul_rn(raw[r][threadIdx.x], lengths[r]), FIXED);
-            __half h = __float2half_rn(x);
-            auto &to = r < C ? tile.key : tile.query;
-            to[0][r % C][threadIdx.x] = h;
-            to[1][r % C][threadIdx.x] = __float2half_rn(__fsub_rn(x, __half2float(h)));
+        for (int n = 0; n < 2 * C; n += 4) {
+            float4 l4 = *(const float4 *)(lengths + n);
+            float length[4] = {l4.x, l4.y, l4.z, l4.w};
+#pragma unroll
+            for (int r = n; r < n + 4; r++) {
+                float x = __fmul_rn(__fmul_rn(raw[r][threadIdx.x], length[r - n]), FIXED);
+                __half h = __float2half_rn(x);
+                auto &to = r < C ? tile.key : tile.query;
+                to[0][r % C][threadIdx.x] = h;
+                to[1][r % C][threadIdx.x] = __float2half_rn(__fsub_rn(x, __half2float(h)));
+            }
         }
     }
 };
