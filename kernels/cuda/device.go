@@ -16,6 +16,9 @@ type Options struct {
 	WorkspaceBytes int64
 	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
 	StepBytes int64
+	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate: see linear.go for what it costs.
+	HalfAccumulate bool
 }
 
 // Device is one card.
@@ -26,6 +29,7 @@ type Device struct {
 	stream driver.Stream // of steps
 	loads  driver.Stream // of everything else
 	mps    int           // multiprocessors
+	half   bool          // HalfAccumulate
 
 	mu      sync.Mutex // guards what loading shares with a step
 	modules map[string]driver.Module
@@ -57,7 +61,7 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 	if o.Card < 0 || o.Card >= n {
 		return nil, fmt.Errorf("cuda: no card %d: the driver has %d", o.Card, n)
 	}
-	d := &Device{drv: drv, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
+	d := &Device{drv: drv, half: o.HalfAccumulate, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
 	card := driver.Device(o.Card)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
