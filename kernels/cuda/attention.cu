@@ -23,7 +23,7 @@
 //   sums            [R][17] float     of each 16 weights
 //   largest         [R][4] float      of each warp's scores
 //   up              [R] float         what the row's q was divided by
-//   groups          [2][16] address   of each 16 keys' block, of this partition and the next
+//   groups          [2][16] Group     of 16 keys each, of this partition and the next
 //   stages          3 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
 // stored in the order that makes them k = 2c, 2c+1, 2c+8, 2c+9), and of values two neighbours for two keys (so tile 2i has
@@ -128,6 +128,13 @@ template <int T> __device__ unsigned codesToBF16(unsigned codes)
     return v;
 }
 
+// Group says where 16 keys lie that are neighbours in a block.
+struct Group {
+    char *keys, *values;
+    unsigned short *scales; // of the keys, of fp8 and int8
+    long long fill;         // to a multiple of 16 bytes
+};
+
 // Work is where a block is in the context: the next stage to load.
 struct Work {
     int part, tile, slab; // tile: of keys, and then of values, from `keys` on
@@ -147,7 +154,7 @@ template <int T, int N> struct Attention {
     int kPad, slabs;
     unsigned shared, qHigh, qLow, weights, stages;
     float *sums, *largest, *up;
-    long long *groups;
+    Group *groups;
 
     // Ranges of tiles of a partition that hold positions seen.
     __device__ int keysFrom(int part) const { return max(low - part * PARTITION, 0) / KEYS; }
@@ -159,64 +166,49 @@ template <int T, int N> struct Attention {
     __device__ void find(int part, int i) const
     {
         int pos = part * PARTITION + i * 16;
-        long long at = 0;
+        Group g = {};
         if (pos + 16 > low && pos < high) {
-            int block = table[pos / cache.blockTokens], token = pos % cache.blockTokens;
-            at = (long long)keys<T>(cache, cache.block(block), head) + (long long)token * cache.kDim * codeBytes<T>;
+            char *block = cache.block(table[pos / cache.blockTokens]);
+            int token = pos % cache.blockTokens;
+            g.keys = keys<T>(cache, block, head) + token * cache.kDim * codeBytes<T>;
+            g.values = values<T>(cache, block, head) + token * cache.vDim * codeBytes<T>;
+            if (scaled<T>) g.scales = keyScales<T>(cache, block, head) + token;
         }
-        groups[(part & 1) * 16 + i] = at;
+        groups[(part & 1) * 16 + i] = g;
     }
 
-    // From a group's keys to its values and scales. `token` is the group's first within its block.
-    __device__ char *valuesOf(long long at, int token) const
+    // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
+    __device__ static void piece(unsigned dst, const char *src, int have, int unit)
     {
-        long long block = at - ((long long)head * cache.blockTokens + token) * cache.kDim * codeBytes<T>;
-        return (char *)block + ((long long)cache.blockTokens * (cache.heads * cache.kDim + head * cache.vDim) + (long long)token * cache.vDim) * codeBytes<T>;
-    }
-    __device__ unsigned short *scalesOf(long long at, int token, int of) const
-    {
-        char *block = (char *)(at - ((long long)head * cache.blockTokens + token) * cache.kDim * codeBytes<T>);
-        return keyScales<T>(cache, block, of) + token;
-    }
-
-    // rows copies rows of `bytes` bytes, and zeros up to `padded`, in pieces of U bytes; from(i) is row i's source, 0 for
-    // a row of zeros.
-    template <int U, class From> __device__ void rows(unsigned dst, int n, int stride, int bytes, int padded, From from) const
-    {
-        int pieces = (padded + U - 1) / U, wide = min(32 - __clz(pieces - 1), 5);
-        if (pieces == 1) wide = 0;
-        int at = threadIdx.x & ((1 << wide) - 1);
+        if (unit == 16)
+            copyAsync<16>(dst, src, have > 0 ? 16 : 0);
+        else
 #pragma unroll 1
-        for (int row = threadIdx.x >> wide; row < n; row += blockDim.x >> wide) {
-            const char *src = from(row);
-#pragma unroll 1
-            for (int i = at; i < pieces; i += 1 << wide) {
-                bool have = src && i * U < bytes;
-                copyAsync<U>(dst + row * stride + i * U, have ? src + i * U : (const char *)cache.layer, have ? U : 0);
-            }
-        }
+            for (int i = 0; i < 16; i += 4) copyAsync<4>(dst + i, src + i, have > i ? 4 : 0);
     }
 
-    // load begins to fill the stage at dst with what w names.
-    template <int U> __device__ void loadBy(const Work &w, unsigned dst) const
+    // load begins to fill the stage at dst with what w names. A thread has the same piece of 16 bytes of several keys.
+    __device__ void load(const Work &w, unsigned dst, int unit) const
     {
-        int keyTiles = keysTo(w.part), base = w.part * PARTITION;
-        const long long *group = groups + (w.part & 1) * 16;
+        const int keyTiles = keysTo(w.part);
+        const Group *group = groups + (w.part & 1) * 16;
+        const unsigned seen = high - low;
         if (w.tile < keyTiles) {
-            int first = w.tile * KEYS, width = min(SLAB, cache.kDim - w.slab * SLAB), padded = min(SLAB, kPad - w.slab * SLAB);
-            rows<U>(dst, KEYS, KEY_ROW, width * codeBytes<T>, padded * codeBytes<T>, [&](int i) -> const char * {
-                int pos = base + first + i;
-                if (pos < low || pos >= high) return nullptr;
-                return (const char *)group[(first + i) / 16] + ((long long)(i & 15) * cache.kDim + w.slab * SLAB) * codeBytes<T>;
-            });
+            int at = threadIdx.x % 8 * 16, slab = w.slab * 128, row = threadIdx.x / 8, first = w.tile * KEYS;
+            if (at + slab >= kPad * codeBytes<T>) return;
+            int have = cache.kDim * codeBytes<T> - slab - at, off = row % 16 * cache.kDim * codeBytes<T> + slab + at;
+            unsigned pos = w.part * PARTITION + first - low;
+#pragma unroll 2
+            for (; row < KEYS; row += blockDim.x / 8)
+                piece(dst + row * KEY_ROW + at, group[(first + row) / 16].keys + off, pos + row < seen ? have : 0, unit);
         } else {
-            int first = (w.tile - keyTiles) * KV;
-            rows<U>(dst, KV, VROW, cache.vDim * codeBytes<T>, 32 * N * codeBytes<T>, [&](int i) -> const char * {
-                int pos = base + first + i;
-                if (pos < low || pos >= high) return nullptr;
-                int token = (pos & ~15) % cache.blockTokens;
-                return valuesOf(group[(first + i) / 16], token) + (i & 15) * cache.vDim * codeBytes<T>;
-            });
+            constexpr int PIECES = 2 * N * codeBytes<T>;
+            int at = threadIdx.x % PIECES * 16, row = threadIdx.x / PIECES, first = (w.tile - keyTiles) * KV;
+            int have = cache.vDim * codeBytes<T> - at;
+            unsigned pos = w.part * PARTITION + first - low;
+#pragma unroll 2
+            for (; row < KV; row += blockDim.x / PIECES)
+                piece(dst + row * VROW + at, group[(first + row) / 16].values + row % 16 * cache.vDim * codeBytes<T> + at, pos + row < seen ? have : 0, unit);
         }
     }
 
@@ -224,9 +216,7 @@ template <int T, int N> struct Attention {
     __device__ void next(Work &w, int end, int &stage, int unit) const
     {
         if (w.part < end) {
-            unsigned dst = stages + stage * STAGE;
-            if (unit == 16) loadBy<16>(w, dst);
-            else loadBy<4>(w, dst);
+            load(w, stages + stage * STAGE, unit);
             int keyTiles = keysTo(w.part);
             if (w.tile < keyTiles) {
                 if (++w.slab == slabs) {
@@ -287,8 +277,8 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.sums = (float *)(memory + R * (2 * qRow + WEIGHT_ROW));
     a.largest = a.sums + R * 17;
     a.up = a.largest + R * 4;
-    a.groups = (long long *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 22) + 2 * 16 * 8;
+    a.groups = (Group *)(a.up + R);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 22) + 2 * 16 * sizeof(Group);
 
     if (threadIdx.x < 16) a.find(part, threadIdx.x);
     __syncthreads();
@@ -371,12 +361,10 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                int pos = base + t * KEYS + w * 16;
-                long long at = a.groups[(part & 1) * 16 + t * 4 + w];
+                const unsigned *at = (const unsigned *)a.groups[(part & 1) * 16 + t * 4 + w].scales;
                 if (at) {
-                    int token = pos % blockTokens;
-                    keyScale = ((const unsigned *)a.scalesOf(at, token, a.head))[lane % 8];
-                    valueScaleT = ((const unsigned *)a.scalesOf(at, token, heads + a.head))[lane % 8];
+                    keyScale = at[lane % 8];
+                    valueScaleT = at[heads * blockTokens / 2 + lane % 8];
                 }
             }
             float high[2][4] = {}, lowF[2][4] = {};
@@ -385,7 +373,7 @@ template <int T, int N> __device__ void attend(PARAMS)
                 unsigned stage = wait() + keyAt;
                 unsigned q0 = qHigh + slab * A::SLAB * 2, q1 = qLow + slab * A::SLAB * 2;
                 int n = min(A::SLAB, a.kPad - slab * A::SLAB) / A::STEP;
-#pragma unroll 1
+#pragma unroll 2
                 for (int k = 0; k < n; k++) {
                     unsigned b[4], qh[4], ql[4];
                     ldmatrix4(b, stage + k * 32);
@@ -558,11 +546,10 @@ template <int T, int N> __device__ void attend(PARAMS)
         }
     }
 
-    // Column i % 2 of this lane, of tile j of the warp's N.
-    auto columnOf = [&](int j, int i) {
-        return w * 8 * N + (scaled<T> ? j / 2 * 16 + (column + i % 2) * 2 + j % 2 : j * 8 + column + i % 2);
-    };
+    // A lane has C neighbouring columns of each pair of tiles (of 16-bit values: of each tile).
+    constexpr int C = scaled<T> ? 4 : 2;
     const int H = heads * per;
+    const bool wide = parts || !((size_t)dst % 16 || dstStride % 4 || vDim % 4);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = r ? row1 : row0;
@@ -576,12 +563,23 @@ template <int T, int N> __device__ void attend(PARAMS)
             if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(r ? M1 : M0, L);
         }
 #pragma unroll
-        for (int j = 0; j < N; j++)
+        for (int j = 0; j < N; j += C / 2) {
+            int c = w * 8 * N + j * 8 + lane % 4 * C;
+            if (c >= vDim) break;
+            float v[C];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int c = columnOf(j, i);
-                if (c < vDim) out[c] = parts ? O[j][r * 2 + i] : finished(O[j][r * 2 + i], L);
+            for (int i = 0; i < C; i++) {
+                v[i] = scaled<T> ? O[j + i % 2][r * 2 + i / 2] : O[j][r * 2 + i];
+                if (!parts) v[i] = finished(v[i], L);
             }
+            if (!wide)
+#pragma unroll
+                for (int i = 0; i < C; i++) out[c + i] = v[i];
+            else if (C == 4)
+                *(float4 *)(out + c) = make_float4(v[0], v[1], v[C - 2], v[C - 1]);
+            else
+                *(float2 *)(out + c) = make_float2(v[0], v[1]);
+        }
     }
 }
 

@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
 	"github.com/openinfer-go/openinfer/kernels/ref"
 )
 
@@ -247,6 +249,40 @@ func TestAttention(t *testing.T) {
 				}
 			}
 			t.Logf("worst error %.2g of the largest value", worst/w.largest)
+		})
+	}
+}
+
+// attentionCounts runs w and returns the counters of its launches, by kernel.
+func attentionCounts(t testing.TB, w *attentionWorld) map[string]ptx.Counters {
+	t.Helper()
+	d := open(t, 1)
+	defer d.Close()
+	all := map[string]ptx.Counters{}
+	d.drv.(*driver.Interpreter).Launched = func(kernel string, _, _ [3]int, r *ptx.Result) { all[kernel] = r.Counters }
+	w.run(t, d)
+	return all
+}
+
+func TestAttentionCounts(t *testing.T) {
+	for _, c := range []attentionCase{
+		{6, 1, 256, 256, kernels.F16, 16, kernels.AttentionParams{Scale: 0.06}, []span{{1, 512}}},
+		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.06}, []span{{1, 512}}},
+		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.06}, []span{{32, 512}}},
+		{4, 1, 128, 128, kernels.F16, 16, kernels.AttentionParams{Scale: 0.06}, []span{{1, 512}}},
+		{4, 1, 128, 128, kernels.F16, 16, kernels.AttentionParams{Scale: 0.06}, []span{{32, 512}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			w := c.world(3)
+			for name, n := range attentionCounts(t, w) {
+				t.Logf("%s: warp instructions %d lane %d mma %d dram read %d efficiency %.3f write %d conflicts %d of %d, blocks %d %v", name, n.WarpInstructions, n.LaneInstructions, n.MMA, n.DRAMReadBytes,
+					n.GlobalLoads.Efficiency, n.DRAMWriteBytes, n.BankConflicts, n.SharedWavefronts, n.Blocks, n.ByClass)
+				for _, l := range n.Lines {
+					if l.BankConflicts > 0 || l.Global.Sectors > 0 && l.Global.Efficiency < 0.99 {
+						t.Logf("%s:%d executed %d sectors %d eff %.2f conflicts %d", l.File, l.SourceLine, l.Executed, l.Global.Sectors, l.Global.Efficiency, l.BankConflicts)
+					}
+				}
+			}
 		})
 	}
 }
