@@ -14,9 +14,6 @@ import (
 // sums between launches.
 const attentionSplit = 16
 
-// blockSharedBytes is the shared memory of a block that every card has which this package opens: that of sm_86.
-const blockSharedBytes = 99 << 10
-
 // attentionShape is what attention.cu is launched with.
 type attentionShape struct {
 	entry  string
