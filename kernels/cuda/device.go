@@ -19,7 +19,13 @@ type Options struct {
 	// Arena takes what is free on the card at once, and all buffers are cut from it. Without, each is an allocation of its
 	// own: the interpreter then sees who leaves his.
 	Arena bool
+	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate: see linear.go for what it costs.
+	HalfAccumulate bool
 }
+
+// blockSharedBytes is the shared memory of a block that every card has which this package opens: that of sm_86.
+const blockSharedBytes = 99 << 10
 
 // Device is one card.
 type Device struct {
@@ -30,6 +36,7 @@ type Device struct {
 	stream driver.Stream // of steps
 	loads  driver.Stream // of everything else
 	mps    int           // multiprocessors
+	half   bool          // HalfAccumulate
 
 	mu      sync.Mutex // guards what loading shares with a step
 	modules map[string]driver.Module
@@ -40,6 +47,7 @@ type Device struct {
 	arrays         arrays
 	arena          *arena      // nil without Options.Arena
 	chained        []chainList // of the step
+	edits          edits
 
 	args []uint64
 	err  error // the first of the step
@@ -62,7 +70,7 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 	if o.Card < 0 || o.Card >= n {
 		return nil, fmt.Errorf("cuda: no card %d: the driver has %d", o.Card, n)
 	}
-	d := &Device{drv: drv, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
+	d := &Device{drv: drv, half: o.HalfAccumulate, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
 	card := driver.Device(o.Card)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

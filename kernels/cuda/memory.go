@@ -130,3 +130,8 @@ func (d *Device) LoadVector(v []float32) (kernels.Tensor, error) {
 	}
 	return kernels.Tensor{Buf: b, DType: kernels.F32, Rows: 1, Cols: len(v), Stride: len(v)}, nil
 }
+
+// bytesOf is the memory of v.
+func bytesOf[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
+}
