@@ -305,12 +305,12 @@ func (s *Scheduler) newTable(seq *Sequence) {
 }
 
 // table returns an empty table for a sequence of so many tokens, and their regime.
-func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int) {
+func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int32) {
 	regime := q.regime(tokens)
 	if len(q.Regimes) > 0 {
 		id.Regime = strconv.Itoa(regime)
 	}
-	return q.Cache.NewTable(id), regime
+	return q.Cache.NewTable(id), int32(regime)
 }
 
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had

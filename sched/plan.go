@@ -297,7 +297,7 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
 		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
-		if r := seq.queue.Regimes; drafts > 0 && seq.regime < len(r) { // the row belongs to one regime
+		if r := seq.queue.Regimes; drafts > 0 && seq.Regime() < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
 		}
 	}
@@ -370,7 +370,7 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafts = 0
 		}
 	}
-	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
+	if last := len(seq.Prompt) - 1; r.Start < last && seq.PromptLogits {
 		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}
