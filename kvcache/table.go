@@ -95,6 +95,43 @@ func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	return true
 }
 
+// Quiet is a number of tokens up to which a table needs no Extend, and no Seal of what grows one by one: they would find nothing to
+// do. Of a model with recurrent state it is 0, for each step plans where it is.
+func (c *Cache) Quiet(t *BlockTable) int {
+	if c.statePages > 0 {
+		return 0
+	}
+	return max(0, min(t.given, t.next-1))
+}
+
+// Touch reads what Extend and Seal will ask for where they have something to do, of many tables at once, so that the processor
+// waits for it once. The sum is only so that it is not left out.
+func (c *Cache) Touch(tables []*BlockTable) (sum int) {
+	for _, t := range tables {
+		sum += t.tokens + t.one[0].sealed
+	}
+	for _, t := range tables {
+		for i := range t.groups {
+			g := &t.groups[i]
+			if n := len(g.blocks); n > 0 {
+				sum += int(g.blocks[n-1])
+			}
+			if n := len(g.chain); n > 0 {
+				sum += int(g.chain[n-1][0])
+			}
+		}
+	}
+	for _, t := range tables {
+		for i := range t.groups {
+			g := &t.groups[i]
+			if n := len(g.blocks); n > 0 && g.blocks[n-1] != Padding {
+				sum += int(c.block(g.blocks[n-1]).refs)
+			}
+		}
+	}
+	return sum
+}
+
 // given is what BlockTable.given is.
 func (c *Cache) given(t *BlockTable) int {
 	if c.statePages > 0 && t.state.own == nil {

@@ -38,10 +38,8 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 		err = out.check(p)
 	}
 	at := s.at(now)
+	s.touch(p.queue)
 	for i := range p.Rows {
-		if i%touchRows == 0 {
-			s.touched = touch(p.Rows[i:min(i+touchRows, len(p.Rows))])
-		}
 		r := &p.Rows[i]
 		switch {
 		case r.epoch != r.Seq.epoch: // void
@@ -62,20 +60,23 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 	s.spare = append(s.spare, p)
 }
 
-// touchRows is how many rows' lines fit the nearest cache.
-const touchRows = 32
-
-// touch reads what Commit works on, as Sequence.touch does.
-func touch(rows []Row) int {
+// touch reads the lines of memory that a step of these sequences of q works on. Done for all of them at first, with
+// little else between, the processor waits for many lines at once instead of for one after the other.
+func (s *Scheduler) touch(q *queue) {
 	sum := 0
-	for i := range rows {
-		seq := rows[i].Seq
-		if t := seq.tokens; len(t) > 0 { // where the next one goes
-			sum += int(t[:cap(t)][min(len(t), cap(t)-1)])
-		}
-		sum += seq.touch()
+	for _, seq := range q.running {
+		sum += seq.MaxTokens + seq.planned + seq.quiet
 	}
-	return sum
+	s.busy = s.busy[:0]
+	for _, seq := range q.running {
+		if t := seq.tokens; len(t) < cap(t) { // where the next one goes
+			sum += int(t[:len(t)+1][len(t)])
+		}
+		if seq.planned >= seq.quiet {
+			s.busy = append(s.busy, seq.blocks)
+		}
+	}
+	s.touched = sum + q.Cache.Touch(s.busy)
 }
 
 // check finds outputs that do not belong to the plan: a step that answers another question fails.
@@ -171,7 +172,11 @@ func (s *Scheduler) truncate(seq *Sequence, n int) {
 // computed says that the first n tokens of seq are stored.
 func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.computed = n
-	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
+	if n > seq.quiet {
+		c := seq.queue.Cache
+		c.Seal(seq.blocks, seq.tokens[:n])
+		seq.quiet = c.Quiet(seq.blocks)
+	}
 	if !seq.prefilled && n >= len(seq.Prompt)-1 {
 		seq.prefilled = true
 		if f := seq.family; f != nil && !f.done {

@@ -251,9 +251,8 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
-	s.touched = 0
+	s.touch(q)
 	for _, seq := range q.running {
-		s.touched += seq.touch()
 		n := seq.todo()
 		if n > 0 && seq.shifts() {
 			s.shift(seq)
@@ -337,6 +336,9 @@ func (s *Scheduler) planPrompts(p *Plan, budget int) {
 // grow gives a running sequence blocks for n more tokens. A dry pool preempts the youngest
 // sequence of any model, until there is room or that is seq itself, so the oldest always advances.
 func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
+	if seq.planned+n <= seq.quiet {
+		return true
+	}
 	for !seq.queue.Cache.Extend(seq.blocks, seq.planned+n, 0) {
 		y := s.youngest()
 		if y == seq && s.runs() == 1 {
@@ -348,6 +350,7 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 			return false
 		}
 	}
+	seq.quiet = seq.queue.Cache.Quiet(seq.blocks)
 	return true
 }
 

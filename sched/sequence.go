@@ -88,12 +88,6 @@ type Sequence struct {
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
 }
 
-// touch reads the lines that a step works on. Done for many sequences at first, the processor waits for their memory
-// at once instead of for one after the other. The sum is only so that it is not left out.
-func (q *Sequence) touch() int {
-	return q.MaxTokens + q.planned + q.pending + q.blocks.Tokens()
-}
-
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
 // and then find its blocks.
 type family struct {
@@ -168,7 +162,7 @@ func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pendin
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
 	q.computed, q.planned, q.pending = n, n, 0
-	q.drafting, q.drafts = false, 0
+	q.quiet, q.drafting, q.drafts = 0, false, 0
 	q.epoch++
 }
 
