@@ -137,30 +137,32 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 		}
 		return
 	}
-	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
-	if ev.Index == 0 {
+	index := seq.sampled()
+	if index == 0 {
 		seq.first = now
 		s.release(seq)
 		s.pace.done += seq.work
 	}
 	seq.last = now
-	n := 0
-	for ev.Reason == None && n < len(tokens) {
-		ev.Reason = seq.push(tokens[n], n+1 == stop)
+	n, reason := 0, None
+	for reason == None && n < len(tokens) {
+		reason = seq.push(tokens[n], n+1 == stop)
 		n++
 	}
-	ev.Tokens = seq.tokens[len(seq.tokens)-n:]
 	st.SampledTokens += uint64(n)
 	s.computed(seq, known+n-1) // all but the last token
-	if ev.Reason != None {
-		s.finish(seq, ev)
+	yield := seq.tokens[len(seq.tokens)-n:]
+	if reason != None {
+		s.finish(seq, Event{Tokens: yield, Index: index, Row: row, Reason: reason})
 		return
 	}
 	if r.Drafts > 0 {
 		s.truncate(seq, seq.computed)
 	}
 	s.setStreaming(seq, true)
-	s.events = append(s.events, ev)
+	s.events = append(s.events, Event{})
+	ev := &s.events[len(s.events)-1] // in place: a copy of it would have to wait for the parts
+	ev.Seq, ev.Tokens, ev.Index, ev.Row = seq, yield, index, row
 }
 
 // truncate makes seq go on from its first n tokens, or fewer when its state does not come back there.

@@ -356,12 +356,9 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
 func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
-	if len(p.Rows) == cap(p.Rows) {
-		p.Rows = slices.Grow(p.Rows, 1)
-	}
-	p.Rows = p.Rows[:len(p.Rows)+1]
-	r := &p.Rows[len(p.Rows)-1]
-	*r = Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
+	p.Rows = append(p.Rows, Row{})
+	r := &p.Rows[len(p.Rows)-1] // in place: a copy of it would have to wait for the parts
+	r.Seq, r.Start, r.N, r.Drafts, r.epoch = seq, seq.planned, n+drafts, drafts, seq.epoch
 	seq.planned += n
 	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts

@@ -114,6 +114,9 @@ func (q *Sequence) Tokens() []int32 { return q.tokens }
 // Sampled returns the tokens sampled so far.
 func (q *Sequence) Sampled() []int32 { return q.tokens[len(q.Prompt):] }
 
+// sampled is how many those are.
+func (q *Sequence) sampled() int { return len(q.tokens) - len(q.Prompt) }
+
 // Blocks returns the sequence's block table.
 func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 
@@ -157,7 +160,7 @@ func (q *Sequence) shifts() bool {
 }
 
 // left is how many tokens may be sampled beyond those in flight.
-func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pending }
+func (q *Sequence) left() int { return q.MaxTokens - q.sampled() - q.pending }
 
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
@@ -170,7 +173,7 @@ func (q *Sequence) rewind(n int) {
 // ends with it.
 func (q *Sequence) push(token int32, stop bool) Reason {
 	q.tokens = append(q.tokens, token)
-	n := len(q.Sampled())
+	n := q.sampled()
 	switch {
 	case n >= q.MinTokens && slices.Contains(q.EndTokens, token):
 		return Stop
