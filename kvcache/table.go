@@ -104,15 +104,22 @@ func (c *Cache) Quiet(t *BlockTable) int {
 	return max(0, min(t.given, t.next-1))
 }
 
-// Touch reads what Extend and Seal will ask for where they have something to do, of many tables at once, so that the processor
-// waits for it once. The sum is only so that it is not left out.
-func (c *Cache) Touch(tables []*BlockTable) (sum int) {
-	for _, t := range tables {
-		sum += t.tokens + t.one[0].sealed
+// Growing is a table and the tokens that Seal is to be called with soon, or the first of them.
+type Growing struct {
+	Table  *BlockTable
+	Tokens []int32
+}
+
+// Prepare reads what Extend and Seal are going to ask for where they have something to do, and hashes what will be full blocks.
+// In many tables at once the processor waits for their memory once, and not for one after the other. It changes nothing;
+// the sum is only so that no look is left out.
+func (c *Cache) Prepare(list []Growing) (sum int) {
+	for _, x := range list {
+		sum += x.Table.tokens + x.Table.one[0].sealed
 	}
-	for _, t := range tables {
-		for i := range t.groups {
-			g := &t.groups[i]
+	for _, x := range list {
+		for i := range x.Table.groups {
+			g := &x.Table.groups[i]
 			if n := len(g.blocks); n > 0 {
 				sum += int(g.blocks[n-1])
 			}
@@ -121,11 +128,28 @@ func (c *Cache) Touch(tables []*BlockTable) (sum int) {
 			}
 		}
 	}
-	for _, t := range tables {
-		for i := range t.groups {
-			g := &t.groups[i]
+	for _, x := range list {
+		for i := range x.Table.groups {
+			g := &x.Table.groups[i]
 			if n := len(g.blocks); n > 0 && g.blocks[n-1] != Padding {
 				sum += int(c.block(g.blocks[n-1]).refs)
+			}
+		}
+	}
+	if c.cfg.NoPrefixCache {
+		return sum
+	}
+	for _, x := range list {
+		for i, cfg := range c.cfg.Groups {
+			if n := len(x.Tokens) / cfg.BlockTokens; cfg.Kind != Recurrent && n > len(x.Table.groups[i].chain) {
+				c.chainTo(x.Table, i, n-1, x.Tokens)
+			}
+		}
+	}
+	for _, x := range list {
+		for i := range x.Table.groups {
+			if g := &x.Table.groups[i]; len(g.chain) > g.sealed {
+				sum += int(c.index.slots[c.index.home(&g.chain[g.sealed])])
 			}
 		}
 	}

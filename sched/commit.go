@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 // maxBarren is how many rows of a sequence in turn may yield no token before it fails.
@@ -67,16 +69,16 @@ func (s *Scheduler) touch(q *queue) {
 	for _, seq := range q.running {
 		sum += seq.MaxTokens + seq.planned + seq.quiet
 	}
-	s.busy = s.busy[:0]
+	s.growing = s.growing[:0]
 	for _, seq := range q.running {
 		if t := seq.tokens; len(t) < cap(t) { // where the next one goes
 			sum += int(t[:len(t)+1][len(t)])
 		}
 		if seq.planned >= seq.quiet {
-			s.busy = append(s.busy, seq.blocks)
+			s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks, Tokens: seq.tokens[:min(seq.planned, len(seq.tokens))]})
 		}
 	}
-	s.touched = sum + q.Cache.Touch(s.busy)
+	s.touched = sum + q.Cache.Prepare(s.growing)
 }
 
 // check finds outputs that do not belong to the plan: a step that answers another question fails.

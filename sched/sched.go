@@ -100,10 +100,10 @@ type Scheduler struct {
 	order   []*queue    // scratch of byUrgency
 	prompts []*Sequence // scratch of planQueue, and urgent of shareOut
 	urgent  []*Sequence
-	tried   []*Sequence           // scratch of admit
-	evicted bool                  // the plan being made has preempted
-	busy    []*kvcache.BlockTable // scratch of touch
-	touched int                   // keeps touch from being left out
+	tried   []*Sequence       // scratch of admit
+	evicted bool              // the plan being made has preempted
+	growing []kvcache.Growing // scratch of touch
+	touched int               // keeps touch from being left out
 }
 
 // queue is one model's sequences, each list in order of age.
