@@ -95,13 +95,13 @@ func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	return true
 }
 
-// Quiet is a number of tokens up to which a table needs no Extend, and no Seal of what grows one by one: they would find nothing to
-// do. Of a model with recurrent state it is 0, for each step plans where it is.
+// Quiet is how many tokens a table can have before it needs another Extend, and a Seal: with fewer, that would find nothing to do.
+// Of a model with recurrent state it is 0, for each step plans where it is.
 func (c *Cache) Quiet(t *BlockTable) int {
 	if c.statePages > 0 {
 		return 0
 	}
-	return max(0, min(t.given, t.next-1))
+	return min(t.given, t.next)
 }
 
 // Growing is a table and the tokens that Seal is to be called with soon, or the first of them.
@@ -111,7 +111,7 @@ type Growing struct {
 }
 
 // Prepare reads what Extend and Seal are going to ask for where they have something to do, and hashes what will be full blocks.
-// In many tables at once the processor waits for their memory once, and not for one after the other. It changes nothing;
+// In many tables at once the processor waits for their memory once, and not for one after the other. Nothing else changes by it;
 // the sum is only so that no look is left out.
 func (c *Cache) Prepare(list []Growing) (sum int) {
 	for _, x := range list {

@@ -176,7 +176,7 @@ func (s *Scheduler) truncate(seq *Sequence, n int) {
 // computed says that the first n tokens of seq are stored.
 func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.computed = n
-	if n > seq.quiet {
+	if n >= seq.quiet {
 		c := seq.queue.Cache
 		c.Seal(seq.blocks, seq.tokens[:n])
 		seq.quiet = c.Quiet(seq.blocks)

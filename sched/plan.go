@@ -252,7 +252,11 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	s.evicted = false
 	s.prompts = s.prompts[:0]
 	s.touch(q)
-	for _, seq := range q.running {
+	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
+	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
+	drafts := (budget - len(q.running)) / 2
+	for i := 0; i < len(q.running); i++ {
+		seq := q.running[i]
 		n := seq.todo()
 		if n > 0 && seq.shifts() {
 			s.shift(seq)
@@ -260,14 +264,7 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 		}
 		if n > 1 {
 			s.prompts = append(s.prompts, seq)
-		}
-	}
-
-	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
-	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
-	drafts := (budget - len(q.running)) / 2
-	for i := 0; i < len(q.running); i++ {
-		if seq := q.running[i]; seq.todo() == 1 {
+		} else if n == 1 {
 			drafts -= s.planDecode(p, seq, drafts)
 		}
 	}
@@ -313,7 +310,6 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 
 // planPrompts shares budget among s.prompts, which are in order of age.
 func (s *Scheduler) planPrompts(p *Plan, budget int) {
-	s.prompts = slices.DeleteFunc(s.prompts, func(q *Sequence) bool { return q.state != running })
 	if len(s.prompts) == 0 {
 		return
 	}

@@ -34,7 +34,7 @@ type Sequence struct {
 	first, last, soon time.Duration
 	sla               SLA
 
-	quiet     int    // up to so many tokens there is nothing to do in blocks (kvcache.Cache.Quiet), or less
+	quiet     int    // kvcache.Cache.Quiet of blocks, or less
 	epoch     uint16 // rows of another epoch are void
 	drafts    uint16 // how many of draft are proposed
 	state     state
