@@ -94,7 +94,7 @@ func (d *Device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int,
 		return
 	}
 	back := make([]byte, backBytes)
-	if !d.ok(d.CopyOut(back, kernels.Buffer{Addr: d.workspace, Len: backBytes})) {
+	if !d.ok(d.fetch(back, d.workspace)) {
 		return
 	}
 	results := unsafe.Slice((*sampleResult)(unsafe.Pointer(&back[0])), len(out))

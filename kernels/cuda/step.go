@@ -65,6 +65,14 @@ func (d *Device) send() error {
 	return d.drv.CopyToDevice(a.addr+uint64(from), a.host[from:a.used], d.stream)
 }
 
+// fetch fills dst, which is not pinned, with what the step has computed at src, and so waits for it.
+func (d *Device) fetch(dst []byte, src uint64) error {
+	if err := d.drv.CopyToHost(dst, src, d.stream); err != nil {
+		return fmt.Errorf("cuda: %w", err)
+	}
+	return nil
+}
+
 // End implements kernels.Device.
 func (d *Device) End() error {
 	if err := d.drv.SyncStream(d.stream); d.err == nil && err != nil {
