@@ -69,6 +69,18 @@ __device__ __forceinline__ u32 read2(u32 at)
     return v;
 }
 
+// kept is v, computed once: without it the compiler would rather compute it anew for each tile than give it a register.
+__device__ __forceinline__ u32 kept(u32 v)
+{
+    asm volatile("mov.u32 %0, %0;" : "+r"(v));
+    return v;
+}
+__device__ __forceinline__ const char *kept(const char *v)
+{
+    asm volatile("mov.u64 %0, %0;" : "+l"(v));
+    return v;
+}
+
 __device__ __forceinline__ void copy16(u32 shared, const void *global)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
@@ -108,18 +120,18 @@ template <int KIND> struct Half {
     u32 w[KIND == W4 ? 2 : KIND == W8 ? 4 : 8];
 };
 
-// halfAt reads half h of the tile at `at`.
-template <int KIND> __device__ __forceinline__ Half<KIND> halfAt(u32 at, int h, int lane)
+// halfAt reads half h of the tile whose first of this lane is at `at`.
+template <int KIND> __device__ __forceinline__ Half<KIND> halfAt(u32 at, int h)
 {
     Half<KIND> v;
     if constexpr (KIND == W4) {
-        uint2 a = read8(at + h * 256 + lane * 8);
+        uint2 a = read8(at + h * 256);
         v.w[0] = a.x, v.w[1] = a.y;
     } else if constexpr (KIND == W8) {
-        uint4 a = read16(at + h * 512 + lane * 16);
+        uint4 a = read16(at + h * 512);
         v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
     } else {
-        uint4 a = read16(at + h * 1024 + lane * 16), b = read16(at + h * 1024 + 512 + lane * 16);
+        uint4 a = read16(at + h * 1024), b = read16(at + h * 1024 + 512);
         v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
         v.w[4] = b.x, v.w[5] = b.y, v.w[6] = b.z, v.w[7] = b.w;
     }
@@ -248,10 +260,10 @@ __device__ __forceinline__ void step(float acc[4], const u32 a[4], u32 b0, u32 b
     acc[3] = __fmaf_rn(c.upper, d[3], acc[3]);
 }
 
-// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of 8 tokens.
-__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums, int q)
+// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of the lane's two tokens.
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums)
 {
-    uint2 v = read8(sums + 8 * q);
+    uint2 v = read8(sums);
     float x = __uint_as_float(v.x), y = __uint_as_float(v.y);
     acc[0] = __fmaf_rn(o.lower, x, acc[0]);
     acc[1] = __fmaf_rn(o.lower, y, acc[1]);

@@ -79,6 +79,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
         load();
         if (busy) {
             const u32 xs = at + xAt + side * TB * xBytes(KIND) + lane * 16;
+            const u32 laneAt = lane * (KIND == W4 ? 8 : 16);
             const u32 w0 = at + 2 * pair * stripBytes, w1 = w0 + stripBytes;
             const u32 slots0 = w0 + tileBytes(KIND) + g * m.record, slots1 = slots0 + stripBytes;
             Scale c0, c1;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
             for (int h = 0; h < 2; h++) {
                 u32 a[2][2][4];
                 Scale c[2][2];
-                Half<KIND> half0 = halfAt<KIND>(w0, h, lane), half1 = halfAt<KIND>(w1, h, lane);
+                Half<KIND> half0 = halfAt<KIND>(w0 + laneAt, h), half1 = halfAt<KIND>(w1 + laneAt, h);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     weights<KIND>(a[i][0], half0, i);
@@ -110,9 +111,9 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
                     Scale o0 = offsetOf<KIND>(slots0, j, m), o1 = offsetOf<KIND>(slots1, j, m);
 #pragma unroll
                     for (int b = 0; b < TB; b++) {
-                        u32 s = at + sumsAt + (side * TB + b) * 128 + j * 32;
-                        offsetStep(acc[0][b], o0, s, q);
-                        offsetStep(acc[1][b], o1, s, q);
+                        u32 s = at + sumsAt + (side * TB + b) * 128 + j * 32 + q * 8;
+                        offsetStep(acc[0][b], o0, s);
+                        offsetStep(acc[1][b], o1, s);
                     }
                 }
         }
