@@ -16,8 +16,8 @@ type Options struct {
 	WorkspaceBytes int64
 	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
 	StepBytes int64
-	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
-	// at twice the rate: see linear.go for what it costs.
+	// HalfAccumulate sums the products of 32 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate, at any number of tokens; longer sums are float32. TestHalfAccumulate says what it costs.
 	HalfAccumulate bool
 }
 

@@ -119,9 +119,10 @@ func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor,
 		[3]int{(dst.Rows + s.tokens - 1) / s.tokens, (p.strips() + s.strips - 1) / s.strips, 1}, [3]int{32 * s.strips, 1, 1}, s.sharedBytes, p.args(dst, x, add, s.stages)...)
 }
 
-// suffix is that of the kernels which accumulate as the device was asked to.
+// suffix is that of the kernels which accumulate as the device was asked to. In fp16 are 32 inputs of one scale: groups of which there can be
+// two in as many are summed in float32 all the same.
 func (d *Device) suffix(p *part) string {
-	if d.half && p.group != 0 {
+	if d.half && (p.slots == 1 || p.slots == 2) {
 		return "_half"
 	}
 	return ""

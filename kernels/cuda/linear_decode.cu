@@ -83,15 +83,15 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
                 b[n] = read16(xs + n * xBytes(KIND) + h * 512);
                 if (KIND == WBF16) r[n] = read16(xs + n * xBytes(KIND) + 1024 + h * 512);
             }
+            u32 a[2][4];
+            Scale first, second;
+            weights<KIND>(a[0], half, 0), weights<KIND>(a[1], half, 1);
+            if ((KIND == W4 || KIND == W8) && !ONE.value) scaleOf(c, slots, h, 0, m);
+            first = c;
+            if ((KIND == W4 || KIND == W8) && !ONE.value && !HALF) scaleOf(c, slots, h, 1, m);
+            second = c;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 a[4];
-                weights<KIND>(a, half, i);
-                if ((KIND == W4 || KIND == W8) && !ONE.value) scaleOf(c, slots, h, i, m);
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-                    step<KIND, HALF>(acc[n], a, i ? b[n].z : b[n].x, i ? b[n].w : b[n].y, i ? r[n].z : r[n].x, i ? r[n].w : r[n].y, c);
-            }
+            for (int n = 0; n < NT; n++) steps<KIND, HALF>(acc[n], a[0], a[1], b[n], r[n], first, second);
         }
     };
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
             Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
     }
 
-// At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate steps in fp16. Blocks of 4-bit weights have 16
+// At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate 32 inputs in fp16. Blocks of 4-bit weights have 16
 // warps, others 8, so that two blocks share a multiprocessor and one's beginning and end hide behind the other.
 DECODE(linear_decode_w4_8, W4, 1, false, 16)
 DECODE(linear_decode_w4_16, W4, 2, false, 16)

@@ -100,9 +100,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
                     uint4 v = read16(xs + b * xBytes(KIND) + h * 512), r = v;
                     if (KIND == WBF16) r = read16(xs + b * xBytes(KIND) + 1024 + h * 512);
 #pragma unroll
-                    for (int s = 0; s < 2; s++) step<KIND, HALF>(acc[s][b], a[0][s], v.x, v.y, r.x, r.y, c[0][s]);
-#pragma unroll
-                    for (int s = 0; s < 2; s++) step<KIND, HALF>(acc[s][b], a[1][s], v.z, v.w, r.z, r.w, c[1][s]);
+                    for (int s = 0; s < 2; s++) steps<KIND, HALF>(acc[s][b], a[0][s], a[1][s], v, r, c[0][s], c[1][s]);
                 }
             }
             if ((KIND == W4 || KIND == W8) && offsets)
@@ -149,7 +147,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
             Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
     }
 
-// Tiles of 128 tokens; and of 64 and 32, for a step of few tokens computes a whole tile. 16-bit weights at 128 would spill. The _half ones accumulate steps in fp16.
+// Tiles of 128 tokens; and of 64 and 32, for a step of few tokens computes a whole tile. 16-bit weights at 128 would spill. The _half ones accumulate 32 inputs in fp16.
 PREFILL(linear_prefill_w4_32, W4, 2, false)
 PREFILL(linear_prefill_w4_64, W4, 4, false)
 PREFILL(linear_prefill_w4_128, W4, 8, false)
