@@ -194,7 +194,7 @@ func (p *packing) prefillShape(T int) prefillShape {
 		stage += s.tokens / 8 * 128
 	}
 	s.stages = min(4, blockSharedBytes/stage)
-	s.sharedBytes = max(s.stages*stage, s.tokens*(s.strips*stripRows+4)*4)
+	s.sharedBytes = max(s.stages*stage, s.tokens*(s.strips*stripRows+4+1)*4)
 	return s
 }
 

@@ -119,9 +119,9 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
         if (at == end) at = base;
     }
 
-    // The sums, [token][output]; four more a row, so that a warp's tokens fall into banks of their own.
+    // The sums, [token][output]; four more a row, so that a warp's tokens fall into banks of their own. Then the inverses.
     const int outputs = strips * 16, row = outputs + 4;
-    float *all = (float *)room;
+    float *all = (float *)room, *undo = all + 16 * TB * row;
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 #pragma unroll
@@ -131,10 +131,11 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 all[((side * TB + b) * 8 + 2 * q + e % 2) * row + (2 * pair + s) * 16 + g + e / 2 * 8] = __fadd_rn(total[s][b][e], acc[s][b][e]);
+    for (int i = threadIdx.x; i < 16 * TB; i += blockDim.x) undo[i] = inverse[min(firstBlock * 8 + i, T - 1)];
     __syncthreads();
     for (int i = threadIdx.x; i < 16 * TB * outputs; i += blockDim.x) {
         int o = i % outputs, n = firstStrip * 16 + o, t = firstBlock * 8 + i / outputs;
-        if (t < T && n < N) finish(dst + (long long)t * dstStride + n, all[i / outputs * row + o], inverse[t], bias, n, add);
+        if (t < T && n < N) finish(dst + (long long)t * dstStride + n, all[i / outputs * row + o], undo[i / outputs], bias, n, add);
     }
 }
 

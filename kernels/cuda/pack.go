@@ -109,16 +109,18 @@ func packingOf(m kernels.Matrix, N int) (packing, error) {
 }
 
 // cut is in how many parts K is cut. It depends on the weight alone: it is part of the result. Parts are computed by different
-// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones; wide ones gain more by
-// strips that share x.
+// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones (two of 48 outputs, as
+// qwen3_5 has them, would wait for each tile in turn); wide ones gain more by strips that share x.
 func cut(strips, tiles int) int {
 	switch {
 	case tiles < 16:
 		return 1
 	case tiles < 32 || strips >= 8*2*82:
 		return 2
+	case tiles < 64 || strips >= 32:
+		return 4
 	}
-	return 4
+	return 8
 }
 
 func kindOf(m kernels.Matrix) int {
