@@ -12,8 +12,8 @@ for cu in ${*:-*.cu}; do
     {
         echo "// source sha256 $(cat "$cu" $(sed -n 's/^#include "\(.*\)"/\1/p' "$cu") | sha256sum | cut -d' ' -f1)"
         "$cuda/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, \(.*\)/\/\/ nvcc \1/p'
-        # The debug sections hold paths of the machine that compiled; a .loc may not name what stands there, or no driver loads it.
-        sed -e "s#\"$PWD/#\"#; s#\"$cuda/#\"cuda/#; s/^\(.*\.loc.*\), function_name .*/\1/" -e '/^\t\.section/,$d' "$ptx.tmp"
+        # The debug sections hold paths of the machine that compiled; what is inlined would name functions in them.
+        sed -e "s#\"$PWD/#\"#; s#\"$cuda/#\"cuda/#" -e '/^\t\.loc/s/, function_name.*//' -e '/^\t\.section/,$d' "$ptx.tmp"
     } >"$ptx"
     rm "$ptx.tmp"
 done

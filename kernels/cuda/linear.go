@@ -16,10 +16,8 @@ func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
 }
 
 const (
-	decodeRows = 16 // the most tokens of linear_decode
-	// The most dynamic shared memory of a block on sm_86.
-	blockSharedBytes = 99 << 10
-	halfSharedBytes  = 49 << 10 // of each of two blocks on a multiprocessor; the card takes 1 KiB of 100 for each
+	decodeRows      = 16       // the most tokens of linear_decode
+	halfSharedBytes = 49 << 10 // of each of two blocks on a multiprocessor; the card takes 1 KiB of 100 for each
 	// leastBlocks is how many blocks a decode product should have, so that their loads together reach the memory's rate. A
 	// constant, and not the card's, so that a shape has the same launch everywhere.
 	leastBlocks = 64

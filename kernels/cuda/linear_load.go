@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
@@ -366,8 +365,4 @@ func (u *uploader) close() {
 			u.d.drv.FreeHost(b)
 		}
 	}
-}
-
-func bytesOf[T int32 | float32](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)
 }

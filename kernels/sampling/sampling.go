@@ -61,7 +61,7 @@ func (s *Sampler) Row(logits []float32, p *kernels.SampleParams) kernels.Sampled
 		return failed
 	case id < 0:
 		x := logits
-		if changes(p) {
+		if Changes(p) {
 			x = s.adjust(logits, p)
 			if largest, nan = s.scans.Max(x); nan {
 				return failed
@@ -79,15 +79,18 @@ func (s *Sampler) Row(logits []float32, p *kernels.SampleParams) kernels.Sampled
 	return out
 }
 
-func changes(p *kernels.SampleParams) bool {
-	return penalised(p) || len(p.Bias) > 0 || len(p.Banned) > 0 || p.Allowed != nil
+// Changes says whether p changes logits.
+func Changes(p *kernels.SampleParams) bool {
+	return Penalised(p) || len(p.Bias) > 0 || len(p.Banned) > 0 || p.Allowed != nil
 }
 
-func penalised(p *kernels.SampleParams) bool {
-	return repetition(p) != 1 || p.Presence != 0 || p.Frequency != 0
+// Penalised says whether p needs Prompt and Output.
+func Penalised(p *kernels.SampleParams) bool {
+	return Repetition(p) != 1 || p.Presence != 0 || p.Frequency != 0
 }
 
-func repetition(p *kernels.SampleParams) float32 {
+// Repetition is the penalty of that name; 1: none.
+func Repetition(p *kernels.SampleParams) float32 {
 	if p.Repetition == 0 {
 		return 1
 	}
@@ -98,7 +101,7 @@ func repetition(p *kernels.SampleParams) float32 {
 func (s *Sampler) adjust(logits []float32, p *kernels.SampleParams) []float32 {
 	s.adjusted = append(s.adjusted[:0], logits...)
 	x := s.adjusted
-	if penalised(p) {
+	if Penalised(p) {
 		s.penalise(x, p)
 	}
 	for _, b := range p.Bias {
@@ -128,7 +131,7 @@ func (s *Sampler) penalise(x []float32, p *kernels.SampleParams) {
 	}
 	// An id is visited once: its count is cleared, or marked, by its first visit.
 	const inPrompt = math.MinInt32
-	r := repetition(p)
+	r := Repetition(p)
 	repeat := func(id int32) {
 		if x[id] > 0 {
 			// a tiny penalty must not make an infinity of a number
@@ -171,7 +174,7 @@ func (s *Sampler) pick(x []float32, largest float32, p *kernels.SampleParams) in
 	}
 	// A scale that overflows would turn 0 * Inf into NaN; at 1e30 only equals of the largest count.
 	scale := min(1/p.Temperature, 1e30)
-	u := uniform(p.Seed, p.Index)
+	u := Uniform(p.Seed, p.Index)
 	if p.TopK <= 0 && !(p.TopP > 0 && p.TopP < 1) && p.MinP <= 0 {
 		return s.pickAny(x, largest, scale, u)
 	}
@@ -326,8 +329,8 @@ func (s *Sampler) logprobs(out *kernels.Sampled, logits []float32, n int) bool {
 	return true
 }
 
-// uniform returns a number in [0,1) that is a function of seed and index.
-func uniform(seed, index uint64) float64 {
+// Uniform returns a number in [0,1) that is a function of seed and index.
+func Uniform(seed, index uint64) float64 {
 	return float64(mix(mix(seed)+index*0x9e3779b97f4a7c15)>>11) * 0x1p-53
 }
 
