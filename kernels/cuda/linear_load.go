@@ -204,6 +204,7 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 	)
 	for range min(runtime.GOMAXPROCS(0), (n+chunkStrips-1)/chunkStrips) {
 		wg.Go(func() {
+			room := make([]kernels.Rows, len(ms))
 			for {
 				mu.Lock()
 				at := next
@@ -213,7 +214,7 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 				if stop {
 					return
 				}
-				rows, err := outputs(ms, (strip+at)*stripRows, min(chunkRows, p.N-(strip+at)*stripRows))
+				rows, err := outputs(room, ms, (strip+at)*stripRows, min(chunkRows, p.N-(strip+at)*stripRows))
 				if err != nil {
 					mu.Lock()
 					first = errors.Join(first, err)
@@ -232,9 +233,9 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 	return first
 }
 
-// outputs reads rows [row, row+n) of the stacked matrices.
-func outputs(ms []kernels.Matrix, row, n int) (rows []output, err error) {
-	for _, m := range ms {
+// outputs reads rows [row, row+n) of the stacked matrices into room, of which each has its own.
+func outputs(room []kernels.Rows, ms []kernels.Matrix, row, n int) (rows []output, err error) {
+	for i, m := range ms {
 		if row >= m.N {
 			row -= m.N
 			continue
@@ -243,9 +244,9 @@ func outputs(ms []kernels.Matrix, row, n int) (rows []output, err error) {
 		if k == 0 {
 			break
 		}
-		var r kernels.Rows
+		r := &room[i]
 		r.Reset(m, k)
-		if err := m.Read(&r, row, k); err != nil {
+		if err := m.Read(r, row, k); err != nil {
 			return nil, fmt.Errorf("load %s: rows %d to %d: %w", m.Name, row, row+k, err)
 		}
 		groups := m.Groups()

@@ -225,3 +225,24 @@ func TestGroupsOfLongRows(t *testing.T) {
 		t.Error("a row longer than the kernels divide is packed")
 	}
 }
+
+// BenchmarkPack packs codes of a layer; bytes are those of packed codes.
+func BenchmarkPack(b *testing.B) {
+	for _, bits := range []int{4, 8} {
+		b.Run(fmt.Sprintf("%d bits", bits), func(b *testing.B) {
+			const n, k = 512, 5120
+			m, _ := scheme{bits: bits, group: 128, typ: kernels.F16, symmetric: true}.random(rand.New(rand.NewPCG(1, 2)), "m", n, k)
+			p, err := packingOf(m, n)
+			if err != nil {
+				b.Fatal(err)
+			}
+			codes, scales := make([]byte, p.strips()*p.stripBytes()), make([]byte, p.strips()*p.scaleBytes())
+			b.SetBytes(int64(len(codes)))
+			for b.Loop() {
+				if err := p.pack(codes, scales, []kernels.Matrix{m}, 0, p.strips()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
