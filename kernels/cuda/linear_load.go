@@ -133,7 +133,7 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 	if biased {
 		p.bias = p.addr + uint64(bias)
 	}
-	if err = d.fill(&p, ms, codes, scales, order, bias); err != nil {
+	if err = d.fill(&p, ms, codes, scales, order, bias, total); err != nil {
 		d.unload(weight{p})
 		return p, 0, err
 	}
@@ -146,8 +146,8 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 }
 
 // fill packs ms into p's memory, a batch of strips at a time.
-func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias int64) error {
-	up, err := d.uploader(p)
+func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias, total int64) error {
+	up, err := d.uploader(p, total)
 	if err != nil {
 		return err
 	}
@@ -175,14 +175,11 @@ func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias i
 	batch := roundUp(max(stagingBytes/each, 1), chunkStrips)
 	for strip := 0; strip < p.strips(); strip += batch {
 		n := min(batch, p.strips()-strip)
-		c, err := up.room(n*p.stripBytes(), codes+int64(strip*p.stripBytes()))
-		if err != nil {
+		if err := up.reserve(n * each); err != nil {
 			return err
 		}
-		s, err := up.room(n*p.scaleBytes(), scales+int64(strip*p.scaleBytes()))
-		if err != nil {
-			return err
-		}
+		c := up.room(n*p.stripBytes(), codes+int64(strip*p.stripBytes()))
+		s := up.room(n*p.scaleBytes(), scales+int64(strip*p.scaleBytes()))
 		if err := p.pack(c, s, ms, strip, n); err != nil {
 			return err
 		}
@@ -274,6 +271,7 @@ func outputs(room []kernels.Rows, ms []kernels.Matrix, row, n int) (rows []outpu
 type uploader struct {
 	d       *Device
 	p       *part
+	total   int64 // bytes of the part
 	stream  driver.Stream
 	buffers [2][]byte
 	now     int // buffer that is being filled
@@ -286,8 +284,8 @@ type copyJob struct {
 	from []byte
 }
 
-func (d *Device) uploader(p *part) (*uploader, error) {
-	u := &uploader{d: d, p: p}
+func (d *Device) uploader(p *part, total int64) (*uploader, error) {
+	u := &uploader{d: d, p: p, total: total}
 	if p.host != nil {
 		return u, nil
 	}
@@ -296,39 +294,49 @@ func (d *Device) uploader(p *part) (*uploader, error) {
 	return u, err
 }
 
-// room returns n bytes that flush brings to offset at of the part.
-func (u *uploader) room(n int, at int64) ([]byte, error) {
-	if u.p.host != nil {
-		return u.p.host[at:][:n:n], nil
+// reserve makes sure of n bytes of room, after sending off what was filled before when there is not enough.
+func (u *uploader) reserve(n int) error {
+	if u.p.host != nil || len(u.buffers[u.now])-u.used >= n {
+		return nil
 	}
-	if len(u.buffers[u.now])-u.used < n {
-		if u.used > 0 {
-			if err := u.flush(); err != nil {
-				return nil, err
-			}
+	if u.used > 0 {
+		if err := u.flush(); err != nil {
+			return err
 		}
-		if b := u.buffers[u.now]; len(b) < n {
-			if b != nil {
-				u.d.drv.FreeHost(b)
-				u.buffers[u.now] = nil
-			}
-			b, _, err := u.d.drv.AllocHost(int64(max(n, stagingBytes+stagingBytes/4)))
-			if err != nil {
-				return nil, fmt.Errorf("load: pinned host memory: %w", err)
-			}
-			u.buffers[u.now] = b
-		}
+	}
+	b := u.buffers[u.now]
+	if len(b) >= n {
+		return nil
+	}
+	if b != nil {
+		u.d.drv.FreeHost(b)
+		u.buffers[u.now] = nil
+	}
+	b, _, err := u.d.drv.AllocHost(max(int64(n), min(stagingBytes, u.total)))
+	if err != nil {
+		return fmt.Errorf("load: pinned host memory: %w", err)
+	}
+	u.buffers[u.now] = b
+	return nil
+}
+
+// room returns n of the bytes that were reserved, which flush brings to offset at of the part.
+func (u *uploader) room(n int, at int64) []byte {
+	if u.p.host != nil {
+		return u.p.host[at:][:n:n]
 	}
 	b := u.buffers[u.now][u.used:][:n:n]
 	u.used += n
 	u.copies = append(u.copies, copyJob{at, b})
-	return b, nil
+	return b
 }
 
 func (u *uploader) put(at int64, b []byte) error {
-	to, err := u.room(len(b), at)
-	copy(to, b)
-	return err
+	if err := u.reserve(len(b)); err != nil {
+		return err
+	}
+	copy(u.room(len(b), at), b)
+	return nil
 }
 
 // flush starts copying what was filled and waits until the other buffer is free.

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -251,6 +252,40 @@ func TestManyParts(t *testing.T) {
 		d, _ := counting(t, Options{WorkspaceBytes: 8 << 20, StepBytes: 1 << 10})
 		if worst := worstError(t, rand.New(rand.NewPCG(5, 6)), d, m, values, 20); worst > 3e-5 {
 			t.Errorf("%+v: worst error %.2g of |x||w|", s, worst)
+		}
+	}
+}
+
+// TestLoadOfLongRows: what reaches the card is what was packed, also where a few strips are more than the staging memory.
+func TestLoadOfLongRows(t *testing.T) {
+	const N = 70
+	m := flat(N, maxInputs, 4, 16, false)
+	m.ScaleType = kernels.F32
+	m.Bias = make([]float32, N)
+	m.Bias[N-1] = 3
+	d, _ := counting(t, Options{WorkspaceBytes: 1 << 10, StepBytes: 1 << 10})
+	w, err := d.Load(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &w.Impl.(weight)[0]
+	codes, scales := make([]byte, p.strips()*p.stripBytes()), make([]byte, p.strips()*p.scaleBytes())
+	if err := p.pack(codes, scales, []kernels.Matrix{m}, 0, p.strips()); err != nil {
+		t.Fatal(err)
+	}
+	if p.stripBytes()*chunkRows/stripRows+p.scaleBytes()*chunkRows/stripRows <= stagingBytes {
+		t.Fatal("the case is too small")
+	}
+	for what, c := range map[string]struct {
+		addr uint64
+		want []byte
+	}{"codes": {p.codes, codes}, "scales": {p.scales, scales}, "biases": {p.bias, bytesOf(m.Bias)}} {
+		got := make([]byte, len(c.want))
+		if err := d.CopyOut(got, kernels.Buffer{Addr: c.addr, Len: int64(len(got))}); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, c.want) {
+			t.Errorf("%s on the card differ", what)
 		}
 	}
 }
