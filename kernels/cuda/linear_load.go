@@ -124,16 +124,14 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 		bytes = total
 	}
 	p.codes = p.addr + uint64(codes)
-	if p.record != 0 {
-		p.scales = p.addr + uint64(scales)
-	}
+	p.scales = p.addr + uint64(scales)
 	if p.order != nil {
 		p.orders = p.addr + uint64(order)
 	}
 	if biased {
 		p.bias = p.addr + uint64(bias)
 	}
-	if err = d.fill(&p, ms, codes, scales, order, bias, total); err != nil {
+	if err = d.fill(&p, ms, total); err != nil {
 		d.unload(weight{p})
 		return p, 0, err
 	}
@@ -145,15 +143,15 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 	return p, bytes, nil
 }
 
-// fill packs ms into p's memory, a batch of strips at a time.
-func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias, total int64) error {
+// fill packs ms into p's memory of total bytes, a batch of strips at a time.
+func (d *Device) fill(p *part, ms []kernels.Matrix, total int64) error {
 	up, err := d.uploader(p, total)
 	if err != nil {
 		return err
 	}
 	defer up.close()
 	if p.order != nil {
-		if err := up.put(order, bytesOf(p.order)); err != nil {
+		if err := up.put(p.orders, bytesOf(p.order)); err != nil {
 			return err
 		}
 	}
@@ -166,7 +164,7 @@ func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias, 
 				all = append(all, m.Bias...)
 			}
 		}
-		if err := up.put(bias, bytesOf(all)); err != nil {
+		if err := up.put(p.bias, bytesOf(all)); err != nil {
 			return err
 		}
 	}
@@ -178,8 +176,8 @@ func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias, 
 		if err := up.reserve(n * each); err != nil {
 			return err
 		}
-		c := up.room(n*p.stripBytes(), codes+int64(strip*p.stripBytes()))
-		s := up.room(n*p.scaleBytes(), scales+int64(strip*p.scaleBytes()))
+		c := up.room(n*p.stripBytes(), p.codes+uint64(strip*p.stripBytes()))
+		s := up.room(n*p.scaleBytes(), p.scales+uint64(strip*p.scaleBytes()))
 		if err := p.pack(c, s, ms, strip, n); err != nil {
 			return err
 		}
@@ -280,7 +278,7 @@ type uploader struct {
 }
 
 type copyJob struct {
-	at   int64
+	to   uint64
 	from []byte
 }
 
@@ -320,22 +318,22 @@ func (u *uploader) reserve(n int) error {
 	return nil
 }
 
-// room returns n of the bytes that were reserved, which flush brings to offset at of the part.
-func (u *uploader) room(n int, at int64) []byte {
+// room returns n of the bytes that were reserved, which flush brings to an address of the part.
+func (u *uploader) room(n int, to uint64) []byte {
 	if u.p.host != nil {
-		return u.p.host[at:][:n:n]
+		return u.p.host[to-u.p.addr:][:n:n]
 	}
 	b := u.buffers[u.now][u.used:][:n:n]
 	u.used += n
-	u.copies = append(u.copies, copyJob{at, b})
+	u.copies = append(u.copies, copyJob{to, b})
 	return b
 }
 
-func (u *uploader) put(at int64, b []byte) error {
+func (u *uploader) put(to uint64, b []byte) error {
 	if err := u.reserve(len(b)); err != nil {
 		return err
 	}
-	copy(u.room(len(b), at), b)
+	copy(u.room(len(b), to), b)
 	return nil
 }
 
@@ -348,7 +346,7 @@ func (u *uploader) flush() error {
 		if len(c.from) == 0 {
 			continue
 		}
-		if err := u.d.drv.CopyToDevice(u.p.addr+uint64(c.at), c.from, u.stream); err != nil {
+		if err := u.d.drv.CopyToDevice(c.to, c.from, u.stream); err != nil {
 			return fmt.Errorf("load: %w", err)
 		}
 	}
