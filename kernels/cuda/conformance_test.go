@@ -15,7 +15,7 @@ var tolerances = kerneltest.Tolerances{Linear: 5e-4, Elements: 2e-6, Embedding: 
 // conforming are the parts whose operators are there.
 var conforming = []string{
 	"memory", "gather", "norm", "norm and add", "norm gate", "gate", "soft cap", "cos and sin", "rotary and store",
-	"load", "linear", "linear exact", "linear not a number", "embedding rows", "followed by linear",
+	"load", "linear", "linear exact", "linear not a number", "embedding rows", "followed by linear", "followed by linear",
 	"recurrent", "recurrent runs", "recurrent decode", "recurrent not a number", "recurrent chunked",
 }
 
