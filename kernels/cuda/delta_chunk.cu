@@ -117,11 +117,11 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const float *qkv, in
         for (int t = 0; t < C; t++) {
             float dt = __shfl_sync(~0u, decay, t), bt = __shfl_sync(~0u, beta, t);
             before *= dt;
-            if (t == i) upTo = before, d = 1;
-            else d *= dt;
+            upTo = t == i ? before : upTo;
+            d = t == i ? 1 : d * dt;
             // Above the diagonal there is nothing, not even what is not a number.
             L[t] = i < t ? bt * (d * kk[t][i]) : 0;
-            A[t][i] = i <= t ? d * qk[t][i] : 0;
+            if (lane < C) A[t][i] = i <= t ? d * qk[t][i] : 0;
         }
         float column[C];
 #pragma unroll
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(256) delta_mix(const float *qkv, in
                 if (m >= i) s -= l * column[m];
             }
             column[t] = i <= t ? s : 0;
-            inv[t][i] = column[t];
+            if (lane < C) inv[t][i] = column[t];
         }
         if (lane < C) {
             words[MIX_BETA + i] = beta;
