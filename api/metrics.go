@@ -1,6 +1,7 @@
 package api
 
 import (
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -113,6 +114,10 @@ func modelDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"model_name"}, labels...), nil)
 }
 
+func cardDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("openinfer_card_"+name, help+" From NVML.", nil, nil)
+}
+
 var (
 	descRunning       = modelDesc("vllm:num_requests_running", "Sequences in the running batch.")
 	descWaiting       = modelDesc("vllm:num_requests_waiting", "Sequences that wait.")
@@ -140,6 +145,17 @@ var (
 	descReady       = modelDesc("openinfer_model_ready", "1 once the model is loaded.")
 	descSimulated   = modelDesc("openinfer_simulated", "Always 1: the model's answers and times are those of a simulated card.", "card")
 	descWeights     = modelDesc("openinfer_weight_bytes", "Size of the model's weights.")
+
+	descCard            = prometheus.NewDesc("openinfer_card_info", "Always 1: the card that models run on.", []string{"card"}, nil)
+	descCardMemory      = cardDesc("memory_bytes", "The card's memory.")
+	descCardUsed        = cardDesc("memory_used_bytes", "What all processes have taken of it.")
+	descCardUtilization = cardDesc("utilization_ratio", "Share of the last moments in which the card ran any kernel, 0 to 1.")
+	descCardPower       = cardDesc("power_watts", "Power drawn.")
+	descCardPowerLimit  = cardDesc("power_limit_watts", "Power that the card may draw.")
+	descCardClock       = cardDesc("clock_hertz", "Clock of the multiprocessors.")
+	descCardMaxClock    = cardDesc("clock_max_hertz", "The highest clock of the multiprocessors.")
+	descCardMemoryClock = cardDesc("memory_clock_hertz", "Clock of the memory.")
+	descCardTemperature = cardDesc("temperature_celsius", "Temperature of the card.")
 
 	descPages     = prometheus.NewDesc("openinfer_kv_pages", "Pages of the shared pool by state.", []string{"state"}, nil)
 	descPageBytes = prometheus.NewDesc("openinfer_kv_page_bytes", "Size of a page.", nil, nil)
@@ -202,6 +218,21 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(descReady, ready, m.Name)
 		if m.Simulated != "" {
 			gauge(descSimulated, 1, m.Name, m.Simulated)
+		}
+	}
+	if card := s.Card; card != nil {
+		gauge(descCard, 1, card.Name)
+		for _, v := range []struct {
+			desc  *prometheus.Desc
+			value float64
+		}{
+			{descCardMemory, card.MemoryBytes}, {descCardUsed, card.UsedBytes}, {descCardUtilization, card.Utilization},
+			{descCardPower, card.PowerWatts}, {descCardPowerLimit, card.LimitWatts}, {descCardClock, card.ClockHz},
+			{descCardMaxClock, card.MaxClockHz}, {descCardMemoryClock, card.MemoryClockHz}, {descCardTemperature, card.TemperatureCelsius},
+		} {
+			if !math.IsNaN(v.value) { // the card says it
+				gauge(v.desc, v.value)
+			}
 		}
 	}
 	gauge(descPages, float64(s.PagesLive), "live")

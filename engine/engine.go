@@ -48,6 +48,7 @@ type Engine struct {
 
 	// Set by Load before the loop starts and constant then.
 	device   kernels.Device
+	monitor  *monitor // of a card; nil without
 	arena    arena
 	inFlight int // steps planned at a time: 2 to plan one while the one before runs
 

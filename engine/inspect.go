@@ -9,6 +9,7 @@ import (
 	"github.com/klauspost/cpuid/v2"
 
 	"github.com/openinfer-go/openinfer/internal/hostmem"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
 	"github.com/openinfer-go/openinfer/models/configs"
 	"github.com/openinfer-go/openinfer/models/demo"
 	"github.com/openinfer-go/openinfer/models/hub"
@@ -69,7 +70,7 @@ func Describe(m ModelSpec) (Description, error) {
 func Inspect() string {
 	var b strings.Builder
 	line := func(what, format string, args ...any) {
-		fmt.Fprintf(&b, "%-14s %s\n", what, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "%-15s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	line("processor", "%s, %d usable cores", cpuName(), runtime.NumCPU())
 	line("features", "%s", strings.Join(cpuFeatures(), " "))
@@ -90,7 +91,13 @@ func Inspect() string {
 		}
 	}
 	line("device sim", "simulated cards, nothing is computed: %s", strings.Join(SimulatedCards(), ", "))
-	line("device cuda", "not in this version: models run on the processor")
+	inspectCards(line, driver.Open)
+	line("device "+ptxDevice, "an interpreter of the cards' kernels, for tests and to learn from: very slow")
+	if name, why := findCard(driver.Open); name != "" {
+		used = name
+	} else if why != nil {
+		used += ", as no card can be used"
+	}
 	line("auto uses", "%s", used)
 	var archs []string
 	for _, a := range registry.Architectures() {

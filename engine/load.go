@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/openinfer-go/openinfer/kernels/cuda"
 	"github.com/openinfer-go/openinfer/kvcache"
 	"github.com/openinfer-go/openinfer/models/chat"
 	"github.com/openinfer-go/openinfer/sched"
@@ -18,6 +19,17 @@ func (e *Engine) load(ctx context.Context) error {
 	d, err := openDevice(e.options)
 	if err != nil {
 		return err
+	}
+	card, isCard := d.(*cuda.Device)
+	if isCard && e.options.Device != ptxDevice {
+		e.mu.Lock()
+		if e.monitor, err = newMonitor(card.Card()); err != nil {
+			e.log.Info("no metrics of the card", "reason", err)
+		}
+		e.mu.Unlock()
+	}
+	if isCard && e.options.Device == ptxDevice {
+		e.log.Warn("the device is an interpreter of the cards' kernels: for tests, and very slow")
 	}
 	if e.options.wrap != nil {
 		d = e.options.wrap(d)

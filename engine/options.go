@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/quantize"
 	"github.com/openinfer-go/openinfer/sched"
@@ -17,9 +18,12 @@ import (
 type Options struct {
 	Models []ModelSpec
 
-	Device  string // "auto" (default), "cpu", "ref", or "sim:CARD", which computes nothing: see kernels/sim
-	Threads int    // of the cpu device; 0: one a core
-	Exact   bool   // float32 activations and KV cache instead of int8 and fp16
+	// Device is "auto" (default: a card if there is one, else the processor), "cpu", "ref", "cuda" or "cuda:N" for another card
+	// than the first, "cuda:ptx", an interpreter of the cards' kernels for tests, or "sim:CARD", which computes nothing:
+	// see kernels/sim.
+	Device  string
+	Threads int  // of the cpu device; 0: one a core
+	Exact   bool // float32 activations and KV cache instead of int8 and fp16
 
 	// WeightMemory is what the weights on the device may take together; 0: what is free. Models beyond it are parked: their
 	// weights come when a request asks for them, in the place of others'.
@@ -56,6 +60,7 @@ type Options struct {
 	// and the device, what looks at steps, and other loaders.
 	minResident time.Duration
 	wrap        func(kernels.Device) kernels.Device
+	openDriver  func() (driver.Driver, error)              // of cards
 	stepped     func(plan *sched.Plan, took time.Duration) // after each step
 	loadModel   func(kernels.Device, *model) error
 	loadWeights func(kernels.Device, *model) (models.Model, error) // of a model that was loaded before
@@ -114,9 +119,24 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Device == "" {
 		o.Device = "auto"
 	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.openDriver == nil {
+		o.openDriver = driver.Open
+	}
 	card, err := checkDevice(o.Device)
 	if err != nil {
 		return o, err
+	}
+	if o.Device == "auto" {
+		name, why := findCard(o.openDriver)
+		if why != nil {
+			o.Log.Warn("no card can be used: models run on the processor", "reason", why)
+		}
+		if name != "" {
+			o.Device, card = name, true
+		}
 	}
 	maxSeqs, maxTokens := 64, 512
 	if card {
@@ -159,9 +179,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
-	}
-	if o.Log == nil {
-		o.Log = slog.Default()
 	}
 	if o.loadModel == nil {
 		o.loadModel = loadCheckpoint

@@ -6,6 +6,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/cpu"
+	"github.com/openinfer-go/openinfer/kernels/cuda"
 	"github.com/openinfer-go/openinfer/kernels/sim"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/sched"
@@ -158,6 +159,9 @@ func (e *Engine) spec() (sim.Spec, bool) {
 	if card, ok := strings.CutPrefix(e.options.Device, simPrefix); ok {
 		s, err := sim.Find(card)
 		return s, err == nil
+	}
+	if d, ok := e.device.(*cuda.Device); ok && e.options.Device != ptxDevice {
+		return cardSpec(d.Card())
 	}
 	info := e.device.Info()
 	if info.Name != "cpu" {

@@ -18,6 +18,7 @@ type Stats struct {
 	PageBytes                                     int64
 	Steps, StepErrors                             int64
 	Heartbeat                                     time.Duration // age of the step loop's last sign of life
+	Card                                          *CardStats    // nil when the device is no card, or NVML knows nothing of it
 }
 
 // ModelStats are counters and gauges of one model; counters only grow.
@@ -74,6 +75,7 @@ func (e *Engine) Stats() Stats {
 	st := Stats{StepErrors: e.stepCount.failed.Load(), Heartbeat: e.age(), Models: make([]ModelStats, len(e.models))}
 	var queues []sched.ModelStats
 	var pool kvcache.Stats
+	var watch *monitor
 	_ = e.under(func() { // a broken scheduler counts nothing
 		for i, m := range e.models {
 			st.Models[i] = ModelStats{Name: m.spec.Name, Waiting: e.awaiting[i]}
@@ -81,8 +83,11 @@ func (e *Engine) Stats() Stats {
 		if e.sched != nil {
 			queues, pool = e.sched.Stats(), e.pool.Stats()
 		}
-		st.PageBytes = e.plan.PageBytes
+		st.PageBytes, watch = e.plan.PageBytes, e.monitor
 	})
+	if watch != nil {
+		st.Card = watch.stats()
+	}
 	st.PagesTotal, st.PagesFree = pool.Pages, pool.FreePages
 	for i, m := range e.models {
 		c, ms := &m.count, &st.Models[i]

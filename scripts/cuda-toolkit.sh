@@ -11,20 +11,8 @@ mkdir -p "$cache"
 if [ ! -x "$dir/bin/nvcc" ]; then
     tmp=$(mktemp -d "$cache/dl.XXXXXX")
     trap 'rm -rf "$tmp"' EXIT
-    # Debian's non-free component, from the address the existing Debian entry uses, read into lists
-    # of our own so that the system's package sources stay as they are.
-    uri=$(sed -n 's/^URIs: *\([^ ]*\).*/\1/p; s/^deb \(\[.*\] \)\?\([^ ]*\) bookworm main.*/\2/p' \
-        /etc/apt/sources.list.d/debian.sources /etc/apt/sources.list 2>/dev/null | head -n 1)
-    [ -n "$uri" ] || { echo "cuda-toolkit: no Debian bookworm entry among the package sources" >&2; exit 1; }
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri bookworm non-free" >"$tmp/list"
-    mkdir -p "$tmp/lists/partial" "$tmp/archives/partial" "$tmp/root"
-    apt() {
-        apt-get -q -o Dir::Etc::SourceList="$tmp/list" -o Dir::Etc::SourceParts=/dev/null \
-            -o Dir::State::Lists="$tmp/lists" -o Dir::Cache="$tmp" -o APT::Sandbox::User=root "$@"
-    }
-    apt update >"$tmp/log" 2>&1 || { cat "$tmp/log" >&2; exit 1; }
-    (cd "$tmp" && apt download nvidia-cuda-toolkit libnvvm4)
-    for deb in "$tmp"/*.deb; do dpkg -x "$deb" "$tmp/root"; done
+    mkdir "$tmp/root"
+    sh "$(dirname "$0")/nonfree.sh" "$tmp/root" nvidia-cuda-toolkit libnvvm4
     pip download -q --no-deps -d "$tmp" nvidia-cuda-runtime-cu11==11.8.89 nvidia-cuda-nvcc-cu11==11.8.89
     mkdir "$tmp/wheel"
     for whl in "$tmp"/*.whl; do python3 -m zipfile -e "$whl" "$tmp/wheel"; done

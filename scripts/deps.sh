@@ -32,4 +32,7 @@ if [ -f "$shared/golden/tokenizers/fetch.sh" ]; then
     sh "$shared/golden/tokenizers/fetch.sh" "$cache/tokenizers"
 fi
 
+# The CUDA driver's library and header, which need no card to be loaded and compiled against.
+sh scripts/libcuda.sh
+
 sh scripts/deps-clients.sh

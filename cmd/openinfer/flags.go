@@ -30,7 +30,7 @@ type modelFlags struct {
 // deviceFlags adds what says where and with how much a model runs.
 func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f := cmd.Flags()
-	f.StringVar(&c.Device, "device", "auto", "auto, cpu, ref (plain Go: the slow specification) or sim:CARD, which takes a card's time and memory and makes answers up: "+strings.Join(engine.SimulatedCards(), ", "))
+	f.StringVar(&c.Device, "device", "auto", "auto (a card if there is one), cpu, ref (plain Go: the slow specification), cuda (cuda:N for another card than the first), cuda:ptx (an interpreter of the cards' kernels: very slow, for tests and to learn from) or sim:CARD, which takes a card's time and memory and makes answers up: "+strings.Join(engine.SimulatedCards(), ", "))
 	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")

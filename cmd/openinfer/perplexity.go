@@ -56,7 +56,7 @@ first window that has it. Values can be compared only when model, text, context 
 	}
 	f := cmd.Flags()
 	f.StringVar(&text, "text", "", "`FILE` of plain text")
-	f.StringVar(&device, "device", "auto", "auto, cpu or ref (plain Go: the slow specification)")
+	f.StringVar(&device, "device", "auto", "auto (cpu), cpu or ref (plain Go: the slow specification)")
 	f.IntVar(&threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16")
 	f.StringVar(&kvCacheDType, "kv-cache-dtype", "auto", "auto (fp16; float32 with --exact), float32, fp16, bf16, fp8-e4m3 or int8")

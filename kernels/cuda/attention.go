@@ -1,12 +1,143 @@
 package cuda
 
 import (
-	"errors"
+	"fmt"
+	"math"
+	"math/bits"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/check"
 )
 
-// Attention implements kernels.Device.
-func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, rows kernels.Ragged, p kernels.AttentionParams) {
-	d.ok(errors.New("cuda: Attention"))
+// attentionSplit is the most tokens of a sequence whose context is cut into partitions that blocks take one by one: there
+// are too few rows to keep a card busy otherwise. Longer chunks have a block go over the whole context, which needs no
+// sums between launches.
+const attentionSplit = 16
+
+// attentionShape is what attention.cu is launched with.
+type attentionShape struct {
+	entry  string
+	rows   int // most rows of a block
+	unit   int // bytes that a copy moves
+	perRow int // bytes of shared memory a row
+	rest   int // and a block
+}
+
+// newAttentionShape finds the entry for a cache, or says what it has that none takes.
+func newAttentionShape(kv kernels.KV) (s attentionShape, err error) {
+	l := kv.Layout
+	const op = "attention"
+	if err := cacheFits(op, kv); err != nil {
+		return s, err
+	}
+	if l.KDim > 512 || l.VDim > 512 {
+		return s, fmt.Errorf("%s: heads of %d and %d values: 512 is the most", op, l.KDim, l.VDim)
+	}
+	size := l.DType.Bytes()
+	if l.KDim*size%4 != 0 || l.VDim*size%4 != 0 {
+		return s, fmt.Errorf("%s: heads of %d and %d values of %v: not a multiple of 4 bytes", op, l.KDim, l.VDim, l.DType)
+	}
+	s.unit = 4
+	if l.KDim*size%16 == 0 && l.VDim*size%16 == 0 {
+		s.unit = 16
+	}
+	width := 64
+	for width < l.VDim {
+		width *= 2
+	}
+	s.entry = fmt.Sprintf("attention_%s_%d", map[kernels.DType]string{kernels.F16: "f16", kernels.BF16: "bf16", kernels.F8E4M3: "f8", kernels.I8: "i8"}[l.DType], width)
+	step := 16
+	if size == 1 {
+		step = 32
+	}
+	kPad := (l.KDim + step - 1) / step * step
+	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+4+1)
+	valueRow := width*size + 16
+	stage := max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
+	s.rest = 2*16*8 + 3*stage
+	s.rows = 64
+	if width > 128 {
+		s.rows = 32
+	}
+	for s.rows > 16 && s.sharedBytes(s.rows) > blockSharedBytes {
+		s.rows -= 16
+	}
+	if n := s.sharedBytes(s.rows); n > blockSharedBytes {
+		return s, fmt.Errorf("%s: heads of %d and %d values of %v need %d bytes of shared memory, a block has %d", op, l.KDim, l.VDim, l.DType, n, blockSharedBytes)
+	}
+	return s, nil
+}
+
+func (s attentionShape) sharedBytes(rows int) int { return rows*s.perRow + s.rest }
+
+// bucket is n to the next power of two.
+func bucket(n int) int { return 1 << bits.Len(uint(n-1)) }
+
+// Attention implements kernels.Device. Sequences of up to attentionSplit tokens have their context split over blocks and
+// merged, others have a block for each tile of rows. Launches depend on T, S, heads, whether there are sequences of either
+// kind, and powers of two of the most tokens and of the longest context of the first.
+func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, r kernels.Ragged, p kernels.AttentionParams) {
+	if d.err != nil || !d.ok(check.Attention(dst, q, kv, r, p)) || q.Rows == 0 {
+		return
+	}
+	shape, err := newAttentionShape(kv)
+	if !d.ok(err) {
+		return
+	}
+	const op = "attention"
+	l, T, S := kv.Layout, q.Rows, len(r.Contexts.Host)
+	H := q.Cols / l.KDim
+	per := H / l.Heads
+	most, parts, long := 0, 0, false
+	for s, context := range r.Contexts.Host {
+		n := int(r.Starts.Host[s+1] - r.Starts.Host[s])
+		switch {
+		case n > attentionSplit:
+			long = true
+		case n > 0:
+			first := 0
+			if p.Window > 0 {
+				first = max(0, int(context)-n+1-p.Window) / kernels.AttentionPartition
+			}
+			most = max(most, n)
+			parts = max(parts, (int(context)-1)/kernels.AttentionPartition+1-first)
+		}
+	}
+	scale, soft := p.Scale*math.Log2E, p.SoftCap*math.Log2E
+	if p.SoftCap > 0 {
+		scale = p.Scale / p.SoftCap
+	}
+	if l.DType == kernels.F8E4M3 {
+		scale *= 256
+	}
+	launch := func(rows, from, to, atLeast, atMost, parts int, partial, sums uint64) {
+		tiles := ((to-from)*per + min(S, to-from)*(rows-1)) / rows
+		args := []uint64{argT(dst), arg(dst.Stride), argT(q), arg(q.Stride), partial, sums,
+			r.Starts.Addr, r.Contexts.Addr, arg(S), kv.Tables.Addr, arg(kv.Stride)}
+		args = append(args, cacheArgs(kv)...)
+		args = append(args, arg(per), arg(from), arg(to), arg(atLeast), arg(atMost), arg(parts), arg(shape.unit), argF(scale), argF(soft), arg(p.Window))
+		d.launch(op, "attention", shape.entry, [3]int{tiles, l.Heads, max(1, parts)}, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows), args...)
+	}
+	if long {
+		launch(shape.rows, 0, T, attentionSplit+1, math.MaxInt32, 0, 0, 0)
+	}
+	if most == 0 {
+		return
+	}
+	parts = bucket(parts)
+	rows := min(shape.rows, (bucket(most)*per+15)/16*16)
+	token := int64(H) * int64(parts) * int64(l.VDim*4+8)
+	tokens := int(min(int64(T), (d.workspaceBytes-8)/token))
+	if tokens == 0 {
+		d.ok(fmt.Errorf("%s: %d partitions of %d heads of %d values need %d bytes, the workspace has %d", op, parts, H, l.VDim, token, d.workspaceBytes))
+		return
+	}
+	sums := d.workspace + uint64(tokens*H*parts*l.VDim*4+7)&^7
+	for from := 0; from < T; from += tokens {
+		to := min(T, from+tokens)
+		launch(rows, from, to, 1, attentionSplit, parts, d.workspace, sums)
+		d.launch(op, "attention", "attention_merge", [3]int{to - from, H, (l.VDim + 63) / 64}, [3]int{64, 1, 1}, 0,
+			argT(dst), arg(dst.Stride), d.workspace, sums, r.Starts.Addr, r.Contexts.Addr, arg(S),
+			arg(from), arg(to), arg(1), arg(attentionSplit), arg(parts), arg(p.Window), arg(l.VDim))
+	}
 }

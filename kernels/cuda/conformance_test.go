@@ -13,7 +13,7 @@ import (
 var tolerances = kerneltest.Tolerances{Linear: 5e-4, Elements: 2e-6, Embedding: 1e-3, Attention: 2e-3}
 
 // conforming are the parts whose operators are there.
-var conforming = []string{"memory", "gather",
+var conforming = []string{"memory", "gather", "norm", "norm and add", "norm gate", "gate", "soft cap", "cos and sin", "rotary and store", "load", "linear", "linear exact", "linear not a number", "embedding rows",
 	"sample greedy", "sample not a number", "sample changes", "sample cuts", "sample distribution", "sample seeds", "sample logprobs"}
 
 // TestConformance runs the suite on the interpreter, which reports races, overruns and what nobody wrote, in three orders

@@ -16,16 +16,27 @@ type Options struct {
 	WorkspaceBytes int64
 	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
 	StepBytes int64
+	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate: see linear.go for what it costs.
+	HalfAccumulate bool
+	// Arena takes what is free on the card at once, and all buffers are cut from it. Without, each is an allocation of its
+	// own: the interpreter then sees who leaves his.
+	Arena bool
 }
+
+// blockSharedBytes is the shared memory of a block that every card has which this package opens: that of sm_86.
+const blockSharedBytes = 99 << 10
 
 // Device is one card.
 type Device struct {
 	drv    driver.Driver
 	info   kernels.Info
+	card   Card
 	ctx    driver.Context
 	stream driver.Stream // of steps
 	loads  driver.Stream // of everything else
 	mps    int           // multiprocessors
+	half   bool          // HalfAccumulate
 
 	mu      sync.Mutex // guards what loading shares with a step
 	modules map[string]driver.Module
@@ -34,6 +45,8 @@ type Device struct {
 	workspace      uint64
 	workspaceBytes int64
 	arrays         arrays
+	arena          *arena      // nil without Options.Arena
+	chained        []chainList // of the step
 	edits          edits
 
 	args []uint64
@@ -57,7 +70,7 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 	if o.Card < 0 || o.Card >= n {
 		return nil, fmt.Errorf("cuda: no card %d: the driver has %d", o.Card, n)
 	}
-	d := &Device{drv: drv, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
+	d := &Device{drv: drv, half: o.HalfAccumulate, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
 	card := driver.Device(o.Card)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -68,24 +81,14 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 }
 
 func (d *Device) open(card driver.Device, o Options) (err error) {
-	major, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMajor)
+	d.card, err = describe(d.drv, card)
 	if err != nil {
 		return err
 	}
-	minor, err := d.drv.DeviceAttribute(card, driver.ComputeCapabilityMinor)
-	if err != nil {
+	if err := d.card.usable(); err != nil {
 		return err
 	}
-	name, err := d.drv.DeviceName(card)
-	if err != nil {
-		return err
-	}
-	if major < 8 {
-		return fmt.Errorf("%s has compute capability %d.%d; 8.0 is the least", name, major, minor)
-	}
-	if d.mps, err = d.drv.DeviceAttribute(card, driver.Multiprocessors); err != nil {
-		return err
-	}
+	d.mps = d.card.Multiprocessors
 	if d.ctx, err = d.drv.OpenContext(card); err != nil {
 		return err
 	}
@@ -111,15 +114,24 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if o.Arena {
+		if err := d.takeArena(); err != nil {
+			return err
+		}
+		free = d.arena.bytes
+	}
 	d.info = kernels.Info{
 		Name:        "cuda",
-		Description: fmt.Sprintf("%s, compute capability %d.%d, %d multiprocessors", name, major, minor, d.mps),
+		Description: d.card.String(),
 		MemoryBytes: free,
 		Dedicated:   true,
 		KVTypes:     cacheTypes,
 	}
 	return nil
 }
+
+// Card describes the card.
+func (d *Device) Card() Card { return d.card }
 
 // Info implements kernels.Device.
 func (d *Device) Info() kernels.Info { return d.info }

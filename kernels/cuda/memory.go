@@ -27,7 +27,7 @@ func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 		return kernels.Buffer{}, err
 	}
 	defer leave()
-	addr, err := d.drv.Alloc(bytes)
+	addr, err := d.takeBytes(bytes)
 	if err != nil {
 		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
 	}
@@ -35,7 +35,7 @@ func (d *Device) Alloc(bytes int64) (kernels.Buffer, error) {
 		err = d.drv.SyncStream(d.loads)
 	}
 	if err != nil {
-		d.drv.Free(addr)
+		d.giveBytes(addr)
 		return kernels.Buffer{}, fmt.Errorf("cuda: %d bytes: %w", bytes, err)
 	}
 	return kernels.Buffer{Addr: addr, Len: bytes}, nil
@@ -51,8 +51,46 @@ func (d *Device) Free(b kernels.Buffer) {
 		return // the context is gone, and its memory with it
 	}
 	defer leave()
-	d.drv.Free(b.Addr)
+	d.giveBytes(b.Addr)
 }
+
+// takeBytes takes memory of the arena, or where there is none of the driver. It is called with the context.
+func (d *Device) takeBytes(bytes int64) (uint64, error) {
+	if d.arena != nil {
+		return d.arena.take(bytes)
+	}
+	return d.drv.Alloc(bytes)
+}
+
+func (d *Device) giveBytes(addr uint64) {
+	if d.arena != nil {
+		d.arena.give(addr)
+		return
+	}
+	_ = d.drv.Free(addr) // it fails only when the context is lost, and the memory with it
+}
+
+// takeArena takes what is free on the card but for what the driver needs itself.
+func (d *Device) takeArena() error {
+	free, total, err := d.drv.MemInfo()
+	if err != nil {
+		return err
+	}
+	bytes := (free - driverBytes) &^ (2<<20 - 1) // in the driver's pages
+	if bytes <= 0 {
+		return fmt.Errorf("%d bytes are free of %d, and the driver needs %d itself", free, total, driverBytes)
+	}
+	base, err := d.drv.Alloc(bytes)
+	if err != nil {
+		return fmt.Errorf("%d bytes, of %d free and %d in all: %w", bytes, free, total, err)
+	}
+	d.arena = newArena(base, bytes)
+	return nil
+}
+
+// driverBytes is left to the driver: code of modules that are loaded when they are first used, and their threads' local
+// memory.
+const driverBytes = 128 << 20
 
 // CopyIn fills dst, which has the length of src.
 func (d *Device) CopyIn(dst kernels.Buffer, src []byte) error {
@@ -91,4 +129,9 @@ func (d *Device) LoadVector(v []float32) (kernels.Tensor, error) {
 		return kernels.Tensor{}, err
 	}
 	return kernels.Tensor{Buf: b, DType: kernels.F32, Rows: 1, Cols: len(v), Stride: len(v)}, nil
+}
+
+// bytesOf is the memory of v.
+func bytesOf[T any](v []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
 }

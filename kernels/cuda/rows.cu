@@ -1,12 +1,128 @@
 // rows.cu: what works on one row of float32 at a time.
-//   x, dst float32, any alignment of 4 bytes; stride in elements from row to row
-//   a block takes one row; threads stride over its columns
-//   reference: kernels/ref | cases: kernels/kerneltest/rows.go
+//   x, dst, gate float32, w float32 of one row; any alignment of 4 bytes, 16 bytes at once where all of an operator's rows
+//   have it; stride in elements from row to row
+//   rms_norm, rms_norm_add: a block takes a row; sums run over a thread's columns, a warp's lanes and the warps, in this order
+//   whatever the alignment; threads depend on the number of columns alone
+//   norm_gate: a warp takes a head | others: a thread takes four neighbours
+//   reference: kernels/ref | cases: kernels/kerneltest/rows.go, gates.go
+#include "row.cuh"
 
-// dst[i] = x[rows[i]]; grid (rows).
+// rowScale is rmsScale of the block's row.
+__device__ float rowScale(const float *x, int cols, bool vec, float eps)
+{
+    return rmsScale(
+        [&](float unit) {
+            float sum = 0;
+            for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) sum = addSquares(sum, load4(x, i, cols, vec), unit);
+            return blockSum(sum);
+        },
+        cols, eps);
+}
+
+// dst[t] = x[t] / rms * w, dst may be x; grid (rows).
+extern "C" __global__ void rms_norm(float *dst, int dstStride, const float *x, int xStride, const float *w, int cols, float eps)
+{
+    dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
+    bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
+    float scale = rowScale(x, cols, vec, eps);
+    for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) {
+        float4 v = load4(x, i, cols, vec), f = load4(w, i, cols, vec);
+        store4(dst, i, cols, vec, {v.x * scale * f.x, v.y * scale * f.y, v.z * scale * f.z, v.w * scale * f.w});
+    }
+}
+
+// dst[t] = (dst[t] + x[t] / rms * w) * by; grid (rows).
+extern "C" __global__ void rms_norm_add(float *dst, int dstStride, const float *x, int xStride, const float *w, int cols, float eps,
+                                        float by)
+{
+    dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
+    bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
+    float scale = rowScale(x, cols, vec, eps);
+    for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) {
+        float4 v = load4(x, i, cols, vec), f = load4(w, i, cols, vec), y = load4(dst, i, cols, vec);
+        y.x = (y.x + v.x * scale * f.x) * by;
+        y.y = (y.y + v.y * scale * f.y) * by;
+        y.z = (y.z + v.z * scale * f.z) * by;
+        y.w = (y.w + v.w * scale * f.w) * by;
+        store4(dst, i, cols, vec, y);
+    }
+}
+
+// Over each head of n values: dst[t] = x[t] / rms * w * silu(gate[t]), dst may be x; grid (ceil(rows * heads / warps of a block)).
+extern "C" __global__ void norm_gate(float *dst, int dstStride, const float *x, int xStride, const float *gate, int gateStride,
+                                     const float *w, int rows, int heads, int n, float eps)
+{
+    int head = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, lane = threadIdx.x % 32 * 4;
+    if (head >= rows * heads) return;
+    int t = head / heads;
+    head -= t * heads;
+    bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(gate, gateStride) && aligned(w, n);
+    dst += (long long)t * dstStride + head * n, x += (long long)t * xStride + head * n, gate += (long long)t * gateStride + head * n;
+    float scale = rmsScale(
+        [&](float unit) {
+            float sum = 0;
+            for (int i = lane; i < n; i += 128) sum = addSquares(sum, load4(x, i, n, vec), unit);
+            return warpSum(sum);
+        },
+        n, eps);
+    for (int i = lane; i < n; i += 128) {
+        float4 v = load4(x, i, n, vec), f = load4(w, i, n, vec), g = load4(gate, i, n, vec);
+        v.x = v.x * scale * f.x * activate<SiLU>(g.x);
+        v.y = v.y * scale * f.y * activate<SiLU>(g.y);
+        v.z = v.z * scale * f.z * activate<SiLU>(g.z);
+        v.w = v.w * scale * f.w * activate<SiLU>(g.w);
+        store4(dst, i, n, vec, v);
+    }
+}
+
+// dst[t] = f(gate[t]) * x[t], dst may be x; grid (rows, ceil(cols / 4 / threads)).
+template <int F>
+__device__ void gateMul(float *dst, int dstStride, const float *gate, int gateStride, const float *x, int xStride, int cols)
+{
+    int i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+    if (i >= cols) return;
+    bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(gate, gateStride);
+    float4 g = load4(gate + (long long)blockIdx.x * gateStride, i, cols, vec), v = load4(x + (long long)blockIdx.x * xStride, i, cols, vec);
+    v.x *= activate<F>(g.x);
+    v.y *= activate<F>(g.y);
+    v.z *= activate<F>(g.z);
+    v.w *= activate<F>(g.w);
+    store4(dst + (long long)blockIdx.x * dstStride, i, cols, vec, v);
+}
+
+extern "C" __global__ void gate_mul_silu(float *dst, int dstStride, const float *gate, int gateStride, const float *x, int xStride, int cols)
+{
+    gateMul<SiLU>(dst, dstStride, gate, gateStride, x, xStride, cols);
+}
+
+extern "C" __global__ void gate_mul_gelu(float *dst, int dstStride, const float *gate, int gateStride, const float *x, int xStride, int cols)
+{
+    gateMul<GELUTanh>(dst, dstStride, gate, gateStride, x, xStride, cols);
+}
+
+extern "C" __global__ void gate_mul_sigmoid(float *dst, int dstStride, const float *gate, int gateStride, const float *x, int xStride,
+                                            int cols)
+{
+    gateMul<Sigmoid>(dst, dstStride, gate, gateStride, x, xStride, cols);
+}
+
+// x[t] = c * tanh(x[t] / c); grid (rows, ceil(cols / 4 / threads)).
+extern "C" __global__ void soft_cap(float *x, int xStride, int cols, float c)
+{
+    int i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+    if (i >= cols) return;
+    bool vec = aligned(x, xStride);
+    x += (long long)blockIdx.x * xStride;
+    float4 v = load4(x, i, cols, vec);
+    store4(x, i, cols, vec, {c * tanhf(v.x / c), c * tanhf(v.y / c), c * tanhf(v.z / c), c * tanhf(v.w / c)});
+}
+
+// dst[i] = x[rows[i]]; grid (rows, ceil(cols / 4 / threads)).
 extern "C" __global__ void gather_rows(float *dst, int dstStride, const float *x, int xStride, const int *rows, int cols)
 {
-    const float *from = x + (long long)rows[blockIdx.x] * xStride;
-    float *to = dst + (long long)blockIdx.x * dstStride;
-    for (int i = threadIdx.x; i < cols; i += blockDim.x) to[i] = from[i];
+    int i = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+    if (i >= cols) return;
+    bool vec = aligned(dst, dstStride) && aligned(x, xStride);
+    float4 v = load4(x + (long long)rows[blockIdx.x] * xStride, i, cols, vec);
+    store4(dst + (long long)blockIdx.x * dstStride, i, cols, vec, v);
 }

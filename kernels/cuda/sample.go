@@ -295,8 +295,3 @@ func (t *sampleTile) launch(results uint64) {
 	}
 	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, rows, results, arg(t.vocab))
 }
-
-// bytesOf is the memory of v.
-func bytesOf[T any](v []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*int(unsafe.Sizeof(*new(T))))
-}

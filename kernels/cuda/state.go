@@ -10,8 +10,3 @@ import (
 func (d *Device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
 	d.ok(errors.New("cuda: CausalConv"))
 }
-
-// GatedDelta implements kernels.Device.
-func (d *Device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
-	d.ok(errors.New("cuda: GatedDelta"))
-}

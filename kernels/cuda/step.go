@@ -31,6 +31,7 @@ func (a *arrays) open(drv driver.Driver, bytes int64) (err error) {
 func (d *Device) Begin() {
 	d.err = nil
 	d.arrays.used, d.arrays.sent = 0, 0
+	d.chained = d.chained[:0]
 	d.ok(d.drv.SetContext(d.ctx))
 }
 
@@ -78,9 +79,9 @@ func argF(v float32) uint64           { return uint64(math.Float32bits(v)) }
 func argT(t kernels.Tensor) uint64    { return t.Buf.Addr }
 
 // launch runs entry name of file's PTX over grid blocks of block threads. op names the operator in errors. After the step's first
-// error it does nothing.
+// error, and without a block, it does nothing.
 func (d *Device) launch(op, file, name string, grid, block [3]int, sharedBytes int, args ...uint64) {
-	if d.err != nil {
+	if d.err != nil || grid[0] == 0 {
 		return
 	}
 	e, err := d.entry(file, name)

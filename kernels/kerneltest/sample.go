@@ -297,9 +297,13 @@ func sampleCuts(h *harness) {
 
 // sampleDistribution compares counts with probabilities by a chi-square test whose seed is fixed.
 func sampleDistribution(h *harness) {
-	long := h.flat(3000)
+	ids := 3000
+	if h.light {
+		ids = 600
+	}
+	long := h.flat(ids)
 	for i := range 25 {
-		long[i*117] = float32(i%5) + 2
+		long[i*ids/26] = float32(i%5) + 2
 	}
 	short := []float32{0, 1, 0.5, -1, 0.25, 2, -2, 0.75}
 	biased := greedy()

@@ -55,6 +55,17 @@ func Host(name string, bandwidth, floatRate, int8Rate float64) Spec {
 	}
 }
 
+// Card is the Spec of a card by what its driver says of memory, bandwidth and the rate of products with sums in fp32. It
+// is taken to reach the shares of those in cards.go.
+func Card(name string, memoryBytes int64, bandwidth, rate float64) Spec {
+	return Spec{
+		Name: name, Description: name, Source: "the card's driver",
+		MemoryBytes: memoryBytes, Bandwidth: bandwidth, Rates: [arithmetics]float64{rate, rate, rate}, Coded: Acc32,
+		BandwidthShare: bandwidthShare, ProductShare: productShare, AttentionShare: attentionShare,
+		HostBandwidth: pcie4, Launch: launch,
+	}
+}
+
 // UsableBytes is the memory that there is for weights, scratch and cache.
 func (s Spec) UsableBytes() int64 {
 	if s.MemoryBytes == 0 {

@@ -7,7 +7,13 @@
 // Invariant: a call that the driver refuses returns an *Error with the call's name; nothing ends the process.
 package driver
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoLibrary: the machine has no NVIDIA driver, or it is of no use to this program. There is no card then.
+var ErrNoLibrary = errors.New("no NVIDIA driver")
 
 // Handles of the driver's objects. Zero is none (for a Stream: the default stream).
 type (
@@ -79,6 +85,8 @@ type Driver interface {
 	DeviceName(Device) (string, error)
 	DeviceBytes(Device) (int64, error)
 	DeviceAttribute(Device, Attribute) (int, error)
+	// DeviceBusID is where the device is on the PCI bus: NVML counts devices in another order.
+	DeviceBusID(Device) (string, error)
 
 	OpenContext(Device) (Context, error)
 	SetContext(Context) error

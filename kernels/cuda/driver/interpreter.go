@@ -138,6 +138,11 @@ func (d *Interpreter) DeviceBytes(c Device) (int64, error) {
 	return d.Bytes, ordinal("cuDeviceTotalMem", c)
 }
 
+// DeviceBusID implements Driver.
+func (d *Interpreter) DeviceBusID(c Device) (string, error) {
+	return "none", ordinal("cuDeviceGetPCIBusId", c)
+}
+
 func ordinal(call string, c Device) error {
 	if c != 0 {
 		return refuse(call, codeInvalidDevice, "%d, and there is one device", c)

@@ -7,20 +7,34 @@ import (
 	"unsafe"
 )
 
-// Loads, stores, atomics and asynchronous copies: every lane's access is checked, noted for race
-// detection and counted.
+// Loads, stores, atomics and asynchronous copies. What the lanes of an instruction access is found
+// at once (locate), then checked, noted for race detection and counted by runs of lanes side by
+// side (touch): that the common access is one run is what makes it cheap.
 
-// An access gathers what one instruction of a warp touches, for the counters.
+// An access gathers what one instruction of a warp touches.
 type access struct {
+	off [32]uint64 // by lane: in the region of the last locate
+
+	// For the counters.
 	n       int
+	newest  uint64     // greatest of sectors
 	sectors [64]uint64 // of global memory: address / 32
 	touched [64]uint32 // bytes of the sector
-	shared  int
-	offs    [32]uint64 // in shared memory, by lane that took part
+	shared  uint32     // lanes that took part in shared memory
+	offs    [32]uint64 // there
+
+	// Of a store under way: what it writes where, to see whether that changes anything.
+	storing *memOp
+	stored  *region
+	storeTo uint32 // lanes
 }
 
-func (w *warp) beginAccess() { w.acc.n, w.acc.shared = 0, 0 }
+func (w *warp) beginAccess() {
+	a := &w.acc
+	a.n, a.shared, a.newest, a.storing = 0, 0, 0, nil
+}
 
+// noteGlobal counts [addr, addr+n) once for this instruction.
 func (w *warp) noteGlobal(addr, n uint64) {
 	a := &w.acc
 	for n > 0 {
@@ -28,6 +42,9 @@ func (w *warp) noteGlobal(addr, n uint64) {
 		k := min(n, 32-first)
 		set := uint32(uint64(1)<<k-1) << first
 		i := a.n - 1
+		if sector > a.newest {
+			i = -1
+		}
 		for i >= 0 && a.sectors[i] != sector {
 			i--
 		}
@@ -35,6 +52,7 @@ func (w *warp) noteGlobal(addr, n uint64) {
 			i = a.n
 			a.n++
 			a.sectors[i], a.touched[i] = sector, 0
+			a.newest = max(a.newest, sector)
 		}
 		if i >= 0 {
 			a.touched[i] |= set
@@ -47,12 +65,13 @@ func (w *warp) noteGlobal(addr, n uint64) {
 // go in two passes, of 16 in four; lanes that read the same word share it.
 func (w *warp) endAccess(pc int32, size uint64) {
 	a := &w.acc
+	a.storing = nil
 	cn := &w.block.worker.counts[pc]
 	if a.n > 0 {
 		cn.requests++
 		cn.sectors += uint64(a.n)
-		for i := range a.n {
-			cn.bytes += uint64(bits.OnesCount32(a.touched[i]))
+		for _, t := range a.touched[:a.n] {
+			cn.bytes += uint64(bits.OnesCount32(t))
 		}
 	}
 	if a.shared == 0 {
@@ -63,143 +82,250 @@ func (w *warp) endAccess(pc int32, size uint64) {
 	if size > 4 {
 		group = int(128 / size)
 	}
-	for start := 0; start < a.shared; start += group {
-		var words [32][]uint64
-		var store [32][4]uint64
-		most := 0
-		for _, off := range a.offs[start:min(start+group, a.shared)] {
-			for k := uint64(0); k < max(size, 4); k += 4 {
-				word := (off + k) / 4
-				bank := word % 32
-				if words[bank] == nil {
-					words[bank] = store[bank][:0]
-				}
-				dup := false
-				for _, x := range words[bank] {
-					dup = dup || x == word
-				}
-				if !dup {
-					words[bank] = append(words[bank], word)
-					most = max(most, len(words[bank]))
-				}
-			}
+	for start := 0; start < 32; start += group {
+		lanes := a.shared >> start & uint32(uint64(1)<<group-1)
+		if lanes == 0 {
+			continue
 		}
+		most := a.wavefronts(lanes<<start, size)
 		cn.wavefronts += uint64(most)
 		cn.conflicts += uint64(most - 1)
 	}
 }
 
-// check finds the memory of one lane's access of n bytes and reports what is wrong with it.
-func (w *warp) check(o *op, pc int32, lane int, addr uint64, sp space, n, align uint64, write, same, quietInit bool) (*region, uint64, bool) {
-	b := w.block
-	verb := "read"
-	if write {
-		verb = "write"
-	}
-	if sp == spGeneric {
-		if sp = spaceOf(addr); sp != spGlobal {
-			addr &= 1<<40 - 1
+// wavefronts is how many different words the lanes want of one bank at most.
+func (a *access) wavefronts(lanes uint32, size uint64) int {
+	var used uint32 // banks
+	var word, count [32]uint32
+	most := 1
+	for m := lanes; m != 0; m &= m - 1 {
+		off := uint32(a.offs[bits.TrailingZeros32(m)&31])
+		for k := uint32(0); k < uint32(size); k += 4 {
+			x := (off + k) / 4
+			bank := x % 32
+			switch {
+			case used>>bank&1 == 0:
+				used |= 1 << bank
+				word[bank], count[bank] = x, 1
+			case word[bank] != x:
+				if a.wantedBefore(lanes, m, size, x) {
+					continue
+				}
+				count[bank]++
+				word[bank] = x
+				most = max(most, int(count[bank]))
+			}
 		}
 	}
-	var r *region
-	var off uint64
+	return most
+}
+
+// wantedBefore reports whether a lane below those of rest wants word x.
+func (a *access) wantedBefore(lanes, rest uint32, size uint64, x uint32) bool {
+	for m := lanes &^ rest; m != 0; m &= m - 1 {
+		off := uint32(a.offs[bits.TrailingZeros32(m)&31])
+		if off/4 <= x && x <= (off+max(uint32(size), 4)-4)/4 {
+			return true
+		}
+	}
+	return false
+}
+
+// A request is what lanes of an instruction ask of memory.
+type request struct {
+	base   *vec // addresses, with imm
+	imm    int64
+	narrow bool // addresses of 32 bits
+	space  space
+	n      uint64 // bytes a lane
+	align  uint64
+	write  bool
+}
+
+func (q *request) verb() string {
+	if q.write {
+		return "write"
+	}
+	return "read"
+}
+
+// locate finds the memory that the first of lanes rest accesses. Of the lanes that go to the same
+// region (taken), the good ones have their offset there in w.acc.off; what is wrong with the others
+// is reported.
+func (w *warp) locate(q *request, pc int32, rest uint32) (r *region, good, taken uint32) {
+	b := w.block
+	narrow := ^uint64(0)
+	if q.narrow {
+		narrow = 1<<32 - 1
+	}
+	first := bits.TrailingZeros32(rest) & 31
+	addr := (q.base[first] + uint64(q.imm)) & narrow
+	sp, origin := q.space, uint64(0)
+	if sp == spGeneric {
+		if sp = spaceOf(addr); sp != spGlobal {
+			origin = windows[sp]
+		}
+	}
+	var size uint64
 	switch sp {
 	case spGlobal:
 		if r = b.launch.mem.find(addr); r == nil {
-			w.fault("bounds", pc, lane, "%s of %d bytes at %#x: no memory is allocated there", verb, n, addr)
-			return nil, 0, false
+			w.fault("bounds", pc, first, "%s of %d bytes at %#x: no memory is allocated there", q.verb(), q.n, addr)
+			return nil, 0, 1 << first
 		}
-		off = addr - r.base
-		if off >= uint64(len(r.data)) || n > uint64(len(r.data))-off {
-			w.fault("bounds", pc, lane, "%s of %d bytes at byte %d of an allocation of %d", verb, n, off, len(r.data))
-			return nil, 0, false
-		}
+		origin, size = r.base, uint64(len(r.data))
 	case spLocal:
-		r = &w.local
-		frame := uint64(b.prog.frameBytes)
-		if addr >= frame || n > frame-addr {
-			w.fault("bounds", pc, lane, "%s of %d bytes at byte %d of %d bytes of local memory", verb, n, addr, frame)
-			return nil, 0, false
-		}
-		off = uint64(lane)*b.frameStride + addr
+		r, size = &w.local, uint64(b.prog.frameBytes)
+	case spShared:
+		r = &b.shared
+		size = uint64(len(r.data))
+	case spConst:
+		r = b.launch.constants
+		size = uint64(len(r.data))
 	default:
-		switch sp {
-		case spShared:
-			r = &b.shared
-		case spConst:
-			r = b.launch.constants
-		default:
-			r = &b.launch.params
+		r = &b.launch.params
+		size = uint64(len(r.data))
+	}
+	off := &w.acc.off
+	bias := uint64(q.imm) - origin
+	last := size - q.n // the greatest offset at which n bytes fit
+	if size < q.n {
+		last = 0
+	}
+	for m := rest; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		x := q.base[lane] + bias
+		if q.narrow {
+			x = (q.base[lane]+uint64(q.imm))&narrow - origin
 		}
-		off = addr
-		if off >= uint64(len(r.data)) || n > uint64(len(r.data))-off {
-			w.fault("bounds", pc, lane, "%s of %d bytes at byte %d of %d bytes of %s memory", verb, n, int64(off), len(r.data), r.name)
-			return nil, 0, false
+		if x <= last && x&(q.align-1) == 0 && size >= q.n {
+			off[lane] = x
+			good |= 1 << lane
+			continue
 		}
-	}
-	if write && (sp == spConst || sp == spParam) {
-		w.fault("bounds", pc, lane, "write to %s memory", r.name)
-		return nil, 0, false
-	}
-	if addr&(align-1) != 0 {
-		w.fault("misaligned", pc, lane, "%s of %d bytes at %s address %#x", verb, align, r.name, addr)
-		return nil, 0, false
-	}
-	if !write && !quietInit && r.init != nil {
-		if at, any := r.unwritten(off, n); any {
-			w.fault("uninitialized", pc, lane, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, at, addr+at-off)
+		if sp == spGlobal && b.launch.mem.find(x+origin) != r || q.space == spGeneric && spaceOf(x+origin) != sp {
+			continue // another region's
 		}
-	}
-	if sp == spGlobal {
-		w.noteGlobal(addr, n)
-		k := r.marksAt(off)
-		if write {
-			mark(&k.written, off, n)
-			if !same {
-				w.ncConflict(pc, lane, k, off, n)
-			}
+		taken |= 1 << lane
+		if x > last || size < q.n {
+			w.fault("bounds", pc, lane, "%s of %d bytes at byte %d of %d bytes of %s memory", q.verb(), q.n, int64(x), size, r.name)
 		} else {
-			mark(&k.read, off, n)
-			if o.mem.nc {
-				mark(&k.nc, off, n)
-				in := off & (1<<pageShift - 1)
-				if atomic.LoadUint32(&k.written[in/32])>>(in%32)&1 == 1 {
-					w.fault("race", pc, lane, "non-coherent read of byte %d of an allocation that this launch writes", off)
-				}
-				return r, off, true
-			}
+			w.fault("misaligned", pc, lane, "%s of %d bytes at %s address %#x", q.verb(), q.align, r.name, x+origin)
 		}
-	} else if sp == spShared && w.acc.shared < 32 {
-		w.acc.offs[w.acc.shared] = off
-		w.acc.shared++
 	}
-	if r.pages == nil {
-		return r, off, true
+	taken |= good
+	if q.write && (sp == spConst || sp == spParam) {
+		w.fault("bounds", pc, first, "write to %s memory", r.name)
+		return r, 0, taken
 	}
-	flags := record(0)
-	if o.mem.strong {
-		flags = recStrong
+	if sp == spLocal {
+		for m := good; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			off[lane] += uint64(lane) * b.frameStride
+		}
 	}
-	if o.kind == kAsync && write {
-		flags = recAsync
-	}
-	if hit := w.track(r, off, n, lane, write, same, flags, pc); hit.rec != 0 {
-		w.raceFault(pc, lane, verb, r, off, hit)
-	}
-	return r, off, true
+	return r, good, taken
 }
 
-// ncConflict reports a write of n bytes at off, in the page of k, that were read as read-only.
-func (w *warp) ncConflict(pc int32, lane int, k *marks, off, n uint64) {
-	in := off & (1<<pageShift - 1)
-	for i := in; i < in+n; i++ {
-		if set := atomic.LoadUint32(&k.nc[i/32]); set == 0 {
-			i |= 31
-		} else if set>>(i%32)&1 == 1 {
-			w.fault("race", pc, lane, "write of byte %d of an allocation that this launch reads as non-coherent (read-only)", off+i-in)
+// touch checks and notes the access of lanes to n bytes each at w.acc.off of r.
+func (w *warp) touch(o *op, pc int32, r *region, lanes uint32, n uint64, write bool, flags record) {
+	off := &w.acc.off
+	step := uint(bits.TrailingZeros64(n))
+	if n&(n-1) != 0 {
+		step = oneLane
+	}
+	if r == &w.block.shared {
+		w.acc.shared |= lanes
+		for m := lanes; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			w.acc.offs[lane] = off[lane]
+		}
+	}
+	for m := lanes; m != 0; {
+		lane := bits.TrailingZeros32(m) & 31
+		at, count := off[lane], 1
+		for lane+count < 32 && m>>(lane+count)&1 == 1 && off[lane+count] == at+uint64(count)*n {
+			count++
+		}
+		m &^= uint32(uint64(1)<<count-1) << lane
+		w.run1(o, pc, r, at, n*uint64(count), lane, step, write, flags)
+		if count > 1 || write {
+			continue
+		}
+		// Lanes that read what this one reads: the first and the last of them stand for all.
+		again := lane
+		for again+1 < 32 && m>>(again+1)&1 == 1 && off[again+1] == at {
+			again++
+			m &^= 1 << again
+		}
+		if again > lane && r.pages != nil {
+			w.run1(o, pc, r, at, n, again, step, write, flags)
+		}
+	}
+}
+
+// run1 is touch for one run of lanes side by side: n bytes in all.
+func (w *warp) run1(o *op, pc int32, r *region, off, n uint64, lane int, step uint, write bool, flags record) {
+	if !write {
+		if at, any := r.unwritten(off, n); any {
+			w.fault("uninitialized", pc, lane+int(at-off)>>step, "read of %s memory at byte %d (address %#x), which nobody wrote", r.name, at, r.base+at)
+		}
+	}
+	if r.pages == nil {
+		return
+	}
+	if !r.private {
+		w.noteGlobal(r.base+off, n)
+		if w.mark(o, pc, r, off, n, lane, step, write) {
 			return
 		}
 	}
+	if !write && flags == 0 && r.private && w.readOne(r, off, n, lane, pc) {
+		return
+	}
+	if hit := w.track(r, off, n, lane, step, write, flags, pc); hit.rec != 0 {
+		verb := "read"
+		switch {
+		case o.kind == kAtomic:
+			verb = "atomic access"
+		case write:
+			verb = "write"
+		}
+		w.raceFault(pc, lane, verb, r, off, hit)
+	}
+}
+
+// mark notes which bytes of global memory the launch reads and writes. done: it was a read that the
+// non-coherent path serves, which is checked against writes here.
+func (w *warp) mark(o *op, pc int32, r *region, off, n uint64, lane int, step uint, write bool) (done bool) {
+	nc := o.kind == kLoad && o.mem.nc
+	for at := off; at < off+n; {
+		m := r.marksAt(at)
+		k := min(off+n-at, 1<<pageShift-at&(1<<pageShift-1))
+		if w.block.sampled != 0 {
+			m.touchedBy(w.block.sampled, at, k)
+		}
+		switch {
+		case write:
+			m.written.set(at, k)
+			if i := m.nc.first(at, k); i < k {
+				by := lane + int(at+i-off)>>step
+				if w.sameLanes()>>(by&31)&1 == 0 {
+					w.fault("race", pc, by, "write of byte %d of an allocation that this launch reads as non-coherent (read-only)", at+i)
+				}
+			}
+		case nc:
+			m.read.set(at, k)
+			m.nc.set(at, k)
+			if i := m.written.first(at, k); i < k {
+				w.fault("race", pc, lane+int(at+i-off)>>step, "non-coherent read of byte %d of an allocation that this launch writes", at+i)
+			}
+		default:
+			m.read.set(at, k)
+		}
+		at += k
+	}
+	return nc
 }
 
 func loadBytes(b []byte, size uint64) uint64 {
@@ -250,46 +376,50 @@ func strongStore(b []byte, size, v uint64) {
 	}
 }
 
-func laneAddress(o *op, base *vec, lane int, imm int64) uint64 {
-	addr := base[lane] + uint64(imm)
-	if o.sub&1 == 1 {
-		addr &= 0xffffffff
-	}
-	return addr
-}
-
 func (w *warp) load(o *op, act uint32, pc int32) {
 	mo := o.mem
 	n := mo.size * uint64(len(mo.regs))
-	base := &w.regs[o.a]
+	q := request{base: &w.regs[o.a], imm: o.imm, narrow: o.sub&1 == 1, space: mo.space, n: n, align: n}
+	flags := record(0)
+	if mo.strong {
+		flags = recStrong
+	}
 	w.beginAccess()
-	var out [4]vec
-	w32 := uint(mo.size * 8)
-	dstMask := maskOf(max(mo.dstBits, 8))
-	for m := act; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		addr := laneAddress(o, base, lane, o.imm)
-		r, off, ok := w.check(o, pc, lane, addr, mo.space, n, n, false, false, false)
-		if !ok {
-			continue // the lane reads zeros
+	var out [4]vec // a lane that fails reads zeros
+	for rest := act; rest != 0; {
+		r, good, taken := w.locate(&q, pc, rest)
+		rest &^= taken
+		if good == 0 {
+			continue
 		}
-		data := r.data[off : off+n]
+		w.touch(o, pc, r, good, n, false, flags)
+		off := &w.acc.off
 		for k := range mo.regs {
-			var v uint64
+			d, at := &out[k], uint64(k)*mo.size
 			if mo.strong {
-				v = strongLoad(data[uint64(k)*mo.size:], mo.size)
-			} else {
-				v = loadBytes(data[uint64(k)*mo.size:], mo.size)
+				for m := good; m != 0; m &= m - 1 {
+					lane := bits.TrailingZeros32(m) & 31
+					d[lane] = strongLoad(r.data[off[lane]+at:], mo.size)
+				}
+				continue
 			}
-			if mo.sign {
-				v = ext(v, w32, true) & dstMask
-			}
-			out[k][lane] = v
+			fetch(d, r.data, off, at, mo.size, good)
 		}
 		if mo.strong && r.pages != nil {
-			w.strong(addr, true, false)
-			if mo.acquire {
-				w.fence()
+			for m := good; m != 0; m &= m - 1 {
+				lane := bits.TrailingZeros32(m) & 31
+				w.strong(q.base[lane]+uint64(o.imm), true, false)
+				if mo.acquire {
+					w.fence()
+				}
+			}
+		}
+	}
+	if mo.sign {
+		dst := maskOf(max(mo.dstBits, 8))
+		for k := range mo.regs {
+			for lane, v := range out[k] {
+				out[k][lane] = ext(v, uint(mo.size*8), true) & dst
 			}
 		}
 	}
@@ -310,107 +440,135 @@ func (w *warp) load(o *op, act uint32, pc int32) {
 	w.endAccess(pc, n)
 }
 
+// fetch loads a number of size bytes for each lane.
+func fetch(d *vec, data []byte, off *[32]uint64, at, size uint64, lanes uint32) {
+	switch size {
+	case 4:
+		for m := lanes; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			d[lane] = uint64(binary.LittleEndian.Uint32(data[off[lane]+at:]))
+		}
+	default:
+		for m := lanes; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			d[lane] = loadBytes(data[off[lane]+at:], size)
+		}
+	}
+}
+
 func (w *warp) store(o *op, act uint32, pc int32) {
 	mo := o.mem
 	n := mo.size * uint64(len(mo.regs))
-	base := &w.regs[o.a]
+	q := request{base: &w.regs[o.a], imm: o.imm, narrow: o.sub&1 == 1, space: mo.space, n: n, align: n, write: true}
+	flags := record(0)
+	if mo.strong {
+		flags = recStrong
+		for m := act; m != 0; m &= m - 1 {
+			if mo.release {
+				w.fence()
+			}
+			w.strong(genericAddress(mo.space, laneAddress(o, q.base, bits.TrailingZeros32(m)&31)), false, true)
+		}
+	}
 	w.beginAccess()
-	for m := act; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		addr := laneAddress(o, base, lane, o.imm)
-		if mo.release {
-			w.fence()
-		}
-		if mo.strong {
-			w.strong(genericAddress(mo.space, addr), false, true)
-		}
-		same := w.same(mo, lane, addr, n)
-		r, off, ok := w.check(o, pc, lane, addr, mo.space, n, n, true, same, false)
-		if !ok {
+	for rest := act; rest != 0; {
+		r, good, taken := w.locate(&q, pc, rest)
+		rest &^= taken
+		if good == 0 {
 			continue
 		}
-		if !same {
+		w.acc.storing, w.acc.stored, w.acc.storeTo = mo, r, good
+		w.touch(o, pc, r, good, n, true, flags)
+		off := &w.acc.off
+		changed := false
+		for m := good; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			data := r.data[off[lane] : off[lane]+n]
+			for k, reg := range mo.regs {
+				v := w.regs[reg][lane]
+				to := data[uint64(k)*mo.size:]
+				changed = changed || loadBytes(to, mo.size) != v&maskOf(uint(mo.size*8))
+				if mo.strong {
+					strongStore(to, mo.size, v)
+				} else {
+					storeBytes(to, mo.size, v)
+				}
+			}
+			changed = r.setInit(off[lane], n) || changed
+		}
+		if changed && r != &w.local {
 			w.block.changed = true
 		}
-		data := r.data[off : off+n]
-		for k, reg := range mo.regs {
-			if mo.strong {
-				strongStore(data[uint64(k)*mo.size:], mo.size, w.regs[reg][lane])
-			} else {
-				storeBytes(data[uint64(k)*mo.size:], mo.size, w.regs[reg][lane])
-			}
-		}
-		r.setInit(off, n)
 	}
 	w.endAccess(pc, n)
+}
+
+// sameLanes gives the lanes of the store under way that leave memory as it is.
+func (w *warp) sameLanes() (same uint32) {
+	mo, r := w.acc.storing, w.acc.stored
+	if mo == nil {
+		return 0
+	}
+	n := mo.size * uint64(len(mo.regs))
+	for m := w.acc.storeTo; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		off := w.acc.off[lane]
+		_, any := r.unwritten(off, n)
+		equal := !any
+		for k, reg := range mo.regs {
+			equal = equal && loadBytes(r.data[off+uint64(k)*mo.size:], mo.size) == w.regs[reg][lane]&maskOf(uint(mo.size*8))
+		}
+		if equal {
+			same |= 1 << lane
+		}
+	}
+	return same
+}
+
+func laneAddress(o *op, base *vec, lane int) uint64 {
+	addr := base[lane] + uint64(o.imm)
+	if o.sub&1 == 1 {
+		addr &= 0xffffffff
+	}
+	return addr
 }
 
 func genericAddress(sp space, addr uint64) uint64 {
 	return addr + windows[sp]
 }
 
-// same reports whether a store leaves memory as it is.
-func (w *warp) same(mo *memOp, lane int, addr, n uint64) bool {
-	sp := mo.space
-	if sp == spGeneric {
-		if sp = spaceOf(addr); sp != spGlobal {
-			addr &= 1<<40 - 1
-		}
-	}
-	var r *region
-	switch sp {
-	case spGlobal:
-		if r = w.block.launch.mem.find(addr); r == nil {
-			return false
-		}
-		addr -= r.base
-	case spShared:
-		r = &w.block.shared
-	default:
-		return false
-	}
-	if addr >= uint64(len(r.data)) || n > uint64(len(r.data))-addr || addr&(mo.size-1) != 0 {
-		return false
-	}
-	for k, reg := range mo.regs {
-		if loadBytes(r.data[addr+uint64(k)*mo.size:], mo.size) != w.regs[reg][lane]&maskOf(uint(mo.size*8)) {
-			return false
-		}
-	}
-	_, any := r.unwritten(addr, n)
-	return !any
-}
-
 func (w *warp) atomic(o *op, act uint32, pc int32) {
 	mo := o.mem
-	base := &w.regs[o.a]
+	q := request{base: &w.regs[o.a], imm: o.imm, narrow: o.sub&1 == 1, space: mo.space, n: mo.size, align: mo.size}
 	w.beginAccess()
 	for m := act; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
-		addr := laneAddress(o, base, lane, o.imm)
-		r, off, ok := w.check(o, pc, lane, addr, mo.space, mo.size, mo.size, false, false, false)
-		if !ok {
+		r, good, _ := w.locate(&q, pc, 1<<lane)
+		if good == 0 {
 			if !mo.noRet {
 				w.regs[o.d][lane] = 0
 			}
 			continue
 		}
+		off := w.acc.off[lane]
+		w.touch(o, pc, r, good, mo.size, false, recStrong)
 		if mo.release {
 			w.fence()
 		}
 		// Released before the update and acquired after it: who sees the update sees the release.
-		w.strong(genericAddress(mo.space, addr), false, true)
+		addr := genericAddress(mo.space, laneAddress(o, q.base, lane))
+		w.strong(addr, false, true)
 		if r.pages != nil {
-			if hit := w.track(r, off, mo.size, lane, true, false, recStrong, pc); hit.rec != 0 {
-				w.raceFault(pc, lane, "atomic write", r, off, hit)
+			if hit := w.track(r, off, mo.size, lane, oneLane, true, recStrong, pc); hit.rec != 0 {
+				w.raceFault(pc, lane, "atomic access", r, off, hit)
 			}
-			if r.marks != nil {
-				mark(&r.marksAt(off).written, off, mo.size)
+			if !r.private {
+				w.mark(o, pc, r, off, mo.size, lane, oneLane, true)
 			}
 		}
 		b, c := w.regs[o.b][lane], w.regs[o.c][lane]
 		old, now := update(r.data[off:], mo.size, func(old uint64) uint64 { return mo.atom(old, b, c) })
-		w.strong(genericAddress(mo.space, addr), true, false)
+		w.strong(addr, true, false)
 		if mo.acquire {
 			w.fence()
 		}
@@ -458,61 +616,4 @@ func update(b []byte, size uint64, f func(uint64) uint64) (old, now uint64) {
 			return half, n
 		}
 	}
-}
-
-// asyncCopy notes a cp.async. The bytes move when somebody waits for them, the last moment at
-// which a card may move them.
-func (w *warp) asyncCopy(o *op, act uint32, pc int32) {
-	mo := o.mem
-	dst, src := &w.regs[o.a], &w.regs[o.b]
-	w.beginAccess()
-	for m := act; m != 0; m &= m - 1 {
-		lane := bits.TrailingZeros32(m) & 31
-		d := laneAddress(o, dst, lane, o.imm)
-		s := src[lane] + uint64(int64(o.target))
-		take := mo.size
-		if mo.srcSize >= 0 {
-			take = min(take, w.regs[mo.srcSize][lane])
-		}
-		if _, _, ok := w.check(o, pc, lane, d, spShared, mo.size, mo.size, true, false, false); !ok {
-			continue
-		}
-		if s&(mo.size-1) != 0 {
-			w.fault("misaligned", pc, lane, "read of %d bytes at global address %#x", mo.size, s)
-			continue
-		}
-		if take > 0 {
-			if _, _, ok := w.check(o, pc, lane, s, spGlobal, take, 1, false, false, false); !ok {
-				take = 0
-			}
-		}
-		w.pending = append(w.pending, asyncCopy{int32(lane), w.group[lane], pc, d, s, mo.size, take})
-	}
-	w.endAccess(pc, mo.size)
-}
-
-// asyncWait completes, for lanes act, all but the newest o.imm groups; -1: everything.
-func (w *warp) asyncWait(o *op, act uint32) {
-	keep := w.pending[:0]
-	for _, p := range w.pending {
-		if act>>p.lane&1 == 0 || o.imm >= 0 && int64(p.group) >= int64(w.group[p.lane])-o.imm {
-			keep = append(keep, p)
-			continue
-		}
-		sh := &w.block.shared
-		data := sh.data[p.dst : p.dst+p.size]
-		clear(data)
-		if p.take > 0 {
-			r := w.block.launch.mem.find(p.src)
-			off := p.src - r.base
-			copy(data, r.data[off:off+p.take])
-			if hit := w.track(r, off, p.take, int(p.lane), false, false, 0, p.pc); hit.rec != 0 {
-				w.raceFault(p.pc, int(p.lane), "asynchronous read", r, off, hit)
-			}
-		}
-		sh.setInit(p.dst, p.size)
-		w.landed(sh, p.dst, p.size, int(p.lane), p.pc)
-		w.block.changed = true
-	}
-	w.pending = keep
 }

@@ -121,6 +121,14 @@ func isFloat(typ string) bool {
 
 // compileALU finds the function of an instruction. ok is false when the opcode is none of these.
 func compileALU(in *instr) (op aluOp, ok bool, err error) {
+	op, ok, err = generalALU(in)
+	if f := quick(in); f != nil && ok && err == nil {
+		op.f = f
+	}
+	return op, ok, err
+}
+
+func generalALU(in *instr) (op aluOp, ok bool, err error) {
 	m := newModifiers(in)
 	last := ""
 	if len(in.mods) > 0 {

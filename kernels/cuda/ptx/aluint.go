@@ -322,23 +322,16 @@ func lop3(m *modifiers, t string) (aluOp, error) {
 			}
 		}
 	default:
-		f = map3(func(a, b, c uint64) uint64 {
-			var x uint64
-			for i := uint(0); i < 8; i++ {
-				if table>>i&1 == 0 {
-					continue
-				}
-				term := ^uint64(0)
-				for j, v := range [3]uint64{c, b, a} {
-					if i>>j&1 == 0 {
-						v = ^v
-					}
-					term &= v
-				}
-				x |= term
+		var m [8]uint64 // by the bits of a, b and c: ones where the table has one
+		for i := range m {
+			m[i] = -uint64(table>>i&1) & 0xffffffff
+		}
+		f = func(d, a, b, c *vec) {
+			for i := range d {
+				x, y, z := a[i], b[i], c[i]
+				d[i] = z&(x&y&m[7]|x&^y&m[5]|y&^x&m[3]|m[1]&^x&^y) | (x&y&m[6]|x&^y&m[4]|y&^x&m[2]|m[0]&^x&^y)&^z
 			}
-			return x & 0xffffffff
-		})
+		}
 	}
 	return aluOp{f, []string{t, t, t, "imm"}, t, Logic}, nil
 }
@@ -377,18 +370,21 @@ func permute(m *modifiers) (aluOp, error) {
 		if kind != "" {
 			c = selectors[c&3]
 		}
-		x := b<<32 | a
-		var out uint64
-		for i := range 4 {
-			sel := c >> (4 * i) & 15
-			v := x >> (8 * (sel & 7)) & 255
-			if sel&8 != 0 { // the byte's sign, eight times
-				v = -(v >> 7) & 255
-			}
-			out |= v << (8 * i)
-		}
-		return out
+		return permuted(b<<32|a, c)
 	}), []string{"b32", "b32", "b32"}, "b32", Logic}, nil
+}
+
+// permuted chooses four of the eight bytes of x.
+func permuted(x, c uint64) (out uint64) {
+	for i := range 4 {
+		sel := c >> (4 * i) & 15
+		v := x >> (8 * (sel & 7)) & 255
+		if sel&8 != 0 { // the byte's sign, eight times
+			v = -(v >> 7) & 255
+		}
+		out |= v << (8 * i)
+	}
+	return out
 }
 
 func dotProduct(m *modifiers, part string) (aluOp, error) {

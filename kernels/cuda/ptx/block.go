@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"math/bits"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,7 @@ type block struct {
 	linear  uint32
 	at      [3]int
 	tag     uint32 // of records: linear+1, 22 bits
+	sampled uint64 // its bit, when a sample of the grid runs
 	threads int
 	alive   int // threads that have not ended
 
@@ -73,6 +75,9 @@ func (l *launch) newBlock(wk *worker, linear int) *block {
 		b.shared = region{name: "shared", private: true, data: newBytes(l.sharedBytes), init: make([]byte, l.sharedBytes), pages: newPages(l.sharedBytes)}
 	}
 	b.shared.tag = b.tag
+	if l.sample != nil {
+		b.sampled = 1 << slices.Index(l.sample, linear)
+	}
 	for i := range n {
 		var w *warp
 		again := false

@@ -83,6 +83,9 @@ func lanes(f func(a, b uint64) bool) func(a, b *vec) uint32 {
 }
 
 func comparison(test, t string, ftz bool) func(a, b *vec) uint32 {
+	if f := quickCompare(test, t, ftz); f != nil {
+		return f
+	}
 	if f := ordering(test, t, ftz); f != nil {
 		return lanes(f)
 	}

@@ -37,6 +37,17 @@ type Counters struct {
 	StaticSharedBytes int     `json:"static_shared_bytes"`
 	LocalBytes        int     `json:"local_bytes_per_thread"`
 	Lines             []Line  `json:"lines"` // the instructions that access memory
+
+	// Reach parts the DRAM bytes of a sample of the grid by which of its blocks share them.
+	Reach []Reach `json:"reach,omitempty"`
+}
+
+// A Reach are the bytes, in whole sectors, that blocks which differ in certain coordinates have in common. What is
+// not shared along a dimension grows with it; what is shared does not.
+type Reach struct {
+	Shared     [3]bool `json:"shared"` // along x, y, z
+	ReadBytes  uint64  `json:"read_bytes"`
+	WriteBytes uint64  `json:"write_bytes"`
 }
 
 // Traffic is what passes between the warps and the L2 cache.
@@ -111,8 +122,20 @@ func (l *launch) count(ws []*worker) Counters {
 		}
 	}
 	sort.SliceStable(c.Lines, func(i, j int) bool { return c.Lines[i].Line < c.Lines[j].Line })
+	var reach [8]Reach
 	for _, t := range l.mem.touched {
 		k := t.r.marks[t.page].Load()
+		if of := k.blocks.Load(); of != nil {
+			for i, blocks := range of {
+				r := &reach[l.shared(blocks)]
+				if k.read[i] != 0 {
+					r.ReadBytes += 32
+				}
+				if k.written[i] != 0 {
+					r.WriteBytes += 32
+				}
+			}
+		}
 		for i := range k.read {
 			if m := k.read[i]; m != 0 {
 				c.DRAMReadBytes += 32
@@ -124,8 +147,37 @@ func (l *launch) count(ws []*worker) Counters {
 			}
 		}
 	}
+	for i, r := range reach {
+		if r.ReadBytes+r.WriteBytes > 0 {
+			r.Shared = [3]bool{i&1 != 0, i&2 != 0, i&4 != 0}
+			c.Reach = append(c.Reach, r)
+		}
+	}
 	if c.DRAMReadBytes > 0 {
 		c.L2Reuse = float64(c.GlobalLoads.Sectors*32) / float64(c.DRAMReadBytes)
 	}
 	return c
+}
+
+// shared gives a bit for each dimension in which the blocks of a sample differ.
+func (l *launch) shared(blocks uint64) (dims int) {
+	n := l.cfg.Sample
+	first := -1
+	for m := blocks; m != 0; m &= m - 1 {
+		i := bits.TrailingZeros64(m)
+		if first < 0 {
+			first = i
+			continue
+		}
+		if i%n[0] != first%n[0] {
+			dims |= 1
+		}
+		if i/n[0]%n[1] != first/n[0]%n[1] {
+			dims |= 2
+		}
+		if i/n[0]/n[1] != first/n[0]/n[1] {
+			dims |= 4
+		}
+	}
+	return dims
 }

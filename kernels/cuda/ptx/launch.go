@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -168,7 +169,11 @@ type Launch struct {
 	Args        [][]byte // one a parameter, of its size
 	Seed        uint64   // of the order of blocks, warps and divergent lanes
 	Workers     int      // blocks in parallel; 0: one a processor
-	MaxFaults   int      // different faults kept; 0: 100
+
+	// Sample, where not zero, is how many of the grid's coordinates of each dimension run, spread evenly: their product
+	// is at most 64. Blocks must not wait for one another then, and what others write is not there.
+	Sample    [3]int
+	MaxFaults int // different faults kept; 0: 100
 }
 
 // A Fault is something a kernel must not do. The same fault at the same place is kept once.
@@ -210,13 +215,14 @@ type launch struct {
 	params      region
 	sharedBytes int
 
-	order []int
-	next  atomic.Int64
-	stop  atomic.Bool
-	idle  atomic.Int64 // instructions since anything changed
-	epoch atomic.Int64 // grows when anything changes
-	liveN atomic.Int64
-	peak  atomic.Int64
+	order  []int
+	sample []int // the blocks of a sample in order; nil: all run
+	next   atomic.Int64
+	stop   atomic.Bool
+	idle   atomic.Int64 // instructions since anything changed
+	epoch  atomic.Int64 // grows when anything changes
+	liveN  atomic.Int64
+	peak   atomic.Int64
 
 	liveLimit int            // blocks a worker runs by turns
 	idleAt    []atomic.Int64 // per worker: the epoch in which all its blocks circle
@@ -240,6 +246,7 @@ type worker struct {
 	live    []*block
 	mma     uint64
 	shared  *region // of the last block
+	copies  []*asyncCopy
 	scratch mmaScratch
 	clock   uint64
 }
@@ -276,6 +283,13 @@ func (k *Kernel) Check(cfg Launch) error {
 	if cfg.SharedBytes < 0 || p.sharedBytes+cfg.SharedBytes > sharedLimit {
 		return fmt.Errorf("ptx: %s: %d bytes of shared memory, of which %d dynamic, exceed %d", p.name, p.sharedBytes+cfg.SharedBytes, cfg.SharedBytes, sharedLimit)
 	}
+	if n := cfg.Sample; n != [3]int{} {
+		for i := range n {
+			if n[i] < 1 || n[i] > cfg.Grid[i] || n[0]*n[1]*n[2] > 64 {
+				return fmt.Errorf("ptx: %s: sample %v of grid %v", p.name, n, cfg.Grid)
+			}
+		}
+	}
 	if len(cfg.Args) != len(p.params) {
 		return fmt.Errorf("ptx: %s: %d arguments for %d parameters", p.name, len(cfg.Args), len(p.params))
 	}
@@ -295,7 +309,6 @@ func (k *Kernel) Launch(cfg Launch) (*Result, error) {
 	}
 	p := k.prog
 	l := &launch{cfg: cfg, kernel: k, prog: p, mem: k.in.mem, constants: k.in.constants, sync: map[uint64]map[uint32]uint32{}, faults: map[faultKey]*Fault{}}
-	total := cfg.Grid[0] * cfg.Grid[1] * cfg.Grid[2]
 	threads := cfg.Block[0] * cfg.Block[1] * cfg.Block[2]
 	l.sharedBytes = p.sharedBytes + cfg.SharedBytes
 	l.params = region{name: "param", data: newBytes(p.paramBytes)}
@@ -312,11 +325,11 @@ func (k *Kernel) Launch(cfg Launch) (*Result, error) {
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	workers = min(workers, total)
-	l.order = make([]int, total)
-	for i := range l.order {
-		l.order[i] = i
+	l.order = cfg.blocks()
+	if cfg.Sample != [3]int{} {
+		l.sample = slices.Clone(l.order)
 	}
+	workers = min(workers, len(l.order))
 	r := rng(cfg.Seed)
 	r.shuffle(l.order)
 	ws := make([]*worker, workers)
@@ -328,6 +341,30 @@ func (k *Kernel) Launch(cfg Launch) (*Result, error) {
 	}
 	wg.Wait()
 	return &Result{Faults: l.report(), Counters: l.count(ws)}, nil
+}
+
+// blocks lists those that run.
+func (cfg *Launch) blocks() (order []int) {
+	n := cfg.Sample
+	if n == [3]int{} {
+		n = cfg.Grid
+	}
+	for z := range n[2] {
+		for y := range n[1] {
+			for x := range n[0] {
+				order = append(order, (spread(z, n[2], cfg.Grid[2])*cfg.Grid[1]+spread(y, n[1], cfg.Grid[1]))*cfg.Grid[0]+spread(x, n[0], cfg.Grid[0]))
+			}
+		}
+	}
+	return order
+}
+
+// spread is the i-th of n coordinates below total: the first, the last and what lies evenly between.
+func spread(i, n, total int) int {
+	if n == 1 {
+		return total / 2
+	}
+	return i * (total - 1) / (n - 1)
 }
 
 // work runs blocks until none is left. A block in which nothing changes makes room for others,
@@ -469,7 +506,7 @@ func (w *warp) raceFault(pc int32, lane int, verb string, r *region, off uint64,
 	if file, n := l.source(hit.pc); file != "" {
 		at += fmt.Sprintf(" (%s:%d)", file, n)
 	}
-	who := b.threadAt(hit.rec.thread())
+	who := b.threadAt(hit.thread)
 	where := ""
 	if hit.rec.tag() != b.tag {
 		where = fmt.Sprintf(" of block number %d", hit.rec.tag()-1)
@@ -488,7 +525,7 @@ func (l *launch) report() []Fault {
 	}
 	var out []Fault
 	for _, k := range l.keys {
-		if k.kind == "uninitialized" && races[k.pc] {
+		if k.kind == "uninitialized" && (races[k.pc] || l.sample != nil) {
 			continue
 		}
 		out = append(out, *l.faults[k])

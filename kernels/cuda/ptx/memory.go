@@ -1,7 +1,10 @@
 package ptx
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,14 +15,14 @@ import (
 
 // Memory is a card's memory. Each allocation has address room of its own, 4 GiB or more, so that an
 // access outside it cannot fall into another one. Allocate, copy and launch from one goroutine. What is never touched
-// costs the host next to nothing: 20 bytes for each 4 KiB.
+// costs the host next to nothing: 41 bytes for each 4 KiB.
 type Memory struct {
 	slots []*region // of 4 GiB each; nil where nothing is allocated
 
 	mu      sync.Mutex
-	touched []touch          // pages with state of the last launch
-	pages   [5][]*shadowPage // of earlier launches, by shift
-	marks   []*marks         // of earlier launches, all zero
+	touched []touch                     // pages with state of the last launch
+	pages   [cellMost + 1][]*shadowPage // of earlier launches, by shift
+	marks   []*marks                    // of earlier launches, all zero
 }
 
 // touch is a page of a region.
@@ -38,6 +41,7 @@ const (
 	firstGlobal  = 16 << 40
 	slotShift    = 32
 	pageShift    = 12
+	shadowShift  = 10 // of what a shadowPage is about
 )
 
 // A region is a run of memory with what is known about it: which bytes were written, and who
@@ -61,7 +65,9 @@ type region struct {
 
 // marks say what a launch did with a page: per 32-byte sector one bit a byte.
 type marks struct {
-	read, written, nc [1 << pageShift / 32]uint32 // nc: read through the non-coherent path
+	read, written, nc sectorMap // nc: read through the non-coherent path
+	// blocks has, by sector, the blocks of a sample that touched it; nil when all of a grid run.
+	blocks atomic.Pointer[[1 << pageShift / 32]uint64]
 }
 
 // NewMemory gives an empty memory.
@@ -267,41 +273,72 @@ func (r *region) markWritten(off, n uint64) {
 	}
 }
 
-// unwritten gives the first of n bytes at off, of one page, that nobody wrote; false: there is none.
+// unwritten gives the first of n bytes at off that nobody wrote; false: there is none.
 func (r *region) unwritten(off, n uint64) (at uint64, any bool) {
-	if r.init == nil || r.whole != nil && r.whole[off>>pageShift] == 1 {
+	if r.init == nil {
 		return 0, false
 	}
-	for i, ok := range r.init[off : off+n] {
-		if ok == 0 {
-			return off + uint64(i), true
+	for end := off + n; off < end; {
+		next := min(end, (off>>pageShift+1)<<pageShift)
+		if r.whole == nil || r.whole[off>>pageShift] == 0 {
+			if i := bytes.IndexByte(r.init[off:next], 0); i >= 0 {
+				return off + uint64(i), true
+			}
 		}
+		off = next
 	}
 	return 0, false
 }
 
-// setInit notes that n bytes at off, of one page, were written.
-func (r *region) setInit(off, n uint64) {
+// setInit notes that n bytes at off, of one page, were written, and reports whether one of them was not before.
+func (r *region) setInit(off, n uint64) (fresh bool) {
 	if r.init == nil || r.whole != nil && r.whole[off>>pageShift] == 1 {
-		return
+		return false
 	}
+	const ones = 0x0101010101010101
 	s := r.init[off : off+n]
+	for ; len(s) >= 8; s = s[8:] {
+		fresh = fresh || binary.LittleEndian.Uint64(s) != ones
+		binary.LittleEndian.PutUint64(s, ones)
+	}
 	for i := range s {
+		fresh = fresh || s[i] == 0
 		s[i] = 1
 	}
+	return fresh
 }
 
 // begin clears what the last launch left about who touched what.
 func (m *Memory) begin() {
 	for _, t := range m.touched {
 		k := t.r.marks[t.page].Swap(nil)
-		*k = marks{}
+		k.clear()
 		if len(m.marks) < maxKept {
 			m.marks = append(m.marks, k)
 		}
-		t.r.dropPage(t.page)
+		t.r.dropPages(t.page<<pageShift, 1<<pageShift)
 	}
 	m.touched = m.touched[:0]
+}
+
+func (k *marks) clear() {
+	k.read, k.written, k.nc = sectorMap{}, sectorMap{}, sectorMap{}
+	k.blocks.Store(nil)
+}
+
+// touchedBy notes that a block of a sample touched bytes [off, off+n) of the page.
+func (k *marks) touchedBy(block, off, n uint64) {
+	of := k.blocks.Load()
+	if of == nil {
+		k.blocks.CompareAndSwap(nil, new([1 << pageShift / 32]uint64))
+		of = k.blocks.Load()
+	}
+	off &= 1<<pageShift - 1
+	for i := off / 32; i <= (off+n-1)/32; i++ {
+		if atomic.LoadUint64(&of[i])&block == 0 {
+			atomic.OrUint64(&of[i], block)
+		}
+	}
 }
 
 // marksAt gives the marks of the page of offset off.
@@ -326,33 +363,54 @@ func (r *region) marksAt(off uint64) *marks {
 	return k
 }
 
-// maxKept bounds the pages kept for the next launch, 20 to 160 KiB each.
-const maxKept = 4096
+// maxKept bounds the pages kept for the next launch, 2 to 41 KiB each.
+const maxKept = 16 << 10
 
-func (r *region) dropPage(i uint64) {
-	p := r.pages[i].Swap(nil)
-	if p != nil && len(r.mem.pages[p.shift]) < maxKept {
-		r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
+// dropPages forgets who accessed the n bytes at off.
+func (r *region) dropPages(off, n uint64) {
+	pages := r.pages[off>>shadowShift : min((off+n)>>shadowShift, uint64(len(r.pages)))]
+	for i := range pages {
+		p := pages[i].Swap(nil)
+		if p != nil && len(r.mem.pages[p.shift]) < maxKept {
+			r.mem.pages[p.shift] = append(r.mem.pages[p.shift], p)
+		}
 	}
 }
 
-// mark sets the bits of bytes [off, off+n) in a page's sector map.
-func mark(bitmap *[1 << pageShift / 32]uint32, off, n uint64) {
+// A sectorMap has a bit for each byte of a page.
+type sectorMap [1 << pageShift / 32]uint32
+
+// set sets the bits of bytes [off, off+n), which lie in one page.
+func (m *sectorMap) set(off, n uint64) {
 	off &= 1<<pageShift - 1
 	for n > 0 {
 		sector, first := off/32, off%32
 		k := min(n, 32-first)
 		set := uint32(uint64(1)<<k-1) << first
-		if p := &bitmap[sector]; atomic.LoadUint32(p)&set != set {
+		if p := &m[sector]; atomic.LoadUint32(p)&set != set {
 			atomic.OrUint32(p, set)
 		}
 		off, n = off+k, n-k
 	}
 }
 
+// first gives the first of n bytes from off, in one page, that has its bit; n when none has.
+func (m *sectorMap) first(off, n uint64) uint64 {
+	off &= 1<<pageShift - 1
+	for i := uint64(0); i < n; {
+		sector, first := (off+i)/32, (off+i)%32
+		k := min(n-i, 32-first)
+		if set := atomic.LoadUint32(&m[sector]) >> first & uint32(uint64(1)<<k-1); set != 0 {
+			return i + uint64(bits.TrailingZeros32(set))
+		}
+		i += k
+	}
+	return n
+}
+
 // newBytes makes zeroed memory whose start is aligned for the host's atomics.
 func newBytes(n int) []byte { return make([]byte, n, max(64, n+7)) }
 
 func newPages(n int) []atomic.Pointer[shadowPage] {
-	return make([]atomic.Pointer[shadowPage], (n+1<<pageShift-1)>>pageShift)
+	return make([]atomic.Pointer[shadowPage], (n+1<<shadowShift-1)>>shadowShift)
 }

@@ -1,6 +1,9 @@
 package ptx
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // Race detection. Two accesses to a byte race when one of them writes, they come from different
 // threads, at least one is not a strong (atomic, volatile, relaxed) access, and nothing orders
@@ -8,32 +11,48 @@ import "sync/atomic"
 // at every barrier, warp barrier and fence; a warp knows of every warp of its block up to which
 // time it has synchronised with it, and of other blocks through fences and strong accesses.
 //
-// For each granule of memory the last write and up to two unordered reads are kept.
+// Memory is noted in cells of 32 bytes, or of less where an access covers less. For each the last
+// write and up to two unordered reads are kept. Neighbouring lanes mostly access neighbouring
+// bytes, so a record may stand for several lanes of a warp: byte o of its cell is of lane
+// thread + o>>step. That is exact, and one record does for eight lanes.
 
-// A record says who accessed: block (22 bits), thread (10), time (28), flags (4); 0 is nobody.
+// A record says who accessed: block (22 bits), thread of the cell's first byte (10), time (25),
+// step (3), flags (4); 0 is nobody.
 type record uint64
 
 const (
 	recValid  record = 1
 	recStrong record = 2
 	recAsync  record = 4 // a cp.async that nobody has waited for
-	maxTime          = 1<<28 - 1
+	maxTime          = 1<<25 - 1
+
+	oneLane  = 7 // step of a record whose bytes are all of one lane
+	cellMost = 5 // log2 of a cell's bytes at most
 )
 
-func makeRecord(tag uint32, thread int, time uint32, flags record) record {
-	return record(tag)<<42 | record(thread)<<32 | record(time&maxTime)<<4 | flags | recValid
+func makeRecord(tag uint32, thread int, time uint32, step uint, flags record) record {
+	return record(tag)<<42 | record(thread)<<32 | record(time&maxTime)<<7 | record(step)<<4 | flags | recValid
 }
 
 func (r record) tag() uint32  { return uint32(r >> 42) }
 func (r record) thread() int  { return int(r >> 32 & 1023) }
-func (r record) time() uint32 { return uint32(r>>4) & maxTime }
+func (r record) time() uint32 { return uint32(r>>7) & maxTime }
+func (r record) step() uint   { return uint(r>>4) & 7 }
+
+// behind is the record of the part of r's cell that begins o bytes into it.
+func (r record) behind(o int) record {
+	if r == 0 {
+		return 0
+	}
+	return r + record(o>>r.step())<<32
+}
 
 type cell struct {
 	write, read, read2       uint64
 	writePC, readPC, readPC2 int32
 }
 
-// A shadowPage holds the cells of 4 KiB, each of 1<<shift bytes: as fine as the accesses need.
+// A shadowPage holds the cells of 1 KiB, each of 1<<shift bytes: as fine as the accesses need.
 type shadowPage struct {
 	shift uint
 	cells []cell
@@ -52,26 +71,25 @@ func (r *region) newPage(shift uint) *shadowPage {
 		}
 		m.mu.Unlock()
 	}
-	return &shadowPage{shift, make([]cell, 1<<(pageShift-shift))}
+	return &shadowPage{shift, make([]cell, 1<<(shadowShift-shift))}
 }
 
+// page gives page i with cells fine enough for accesses at multiples of align.
 func (r *region) page(i uint64, align uint64) *shadowPage {
 	slot := &r.pages[i]
 	for {
 		p := slot.Load()
 		switch {
 		case p == nil:
-			shift := uint(4)
-			for align&(1<<shift-1) != 0 {
-				shift--
-			}
-			slot.CompareAndSwap(nil, r.newPage(shift))
+			slot.CompareAndSwap(nil, r.newPage(uint(bits.TrailingZeros64(align|1<<cellMost))))
 		case align&(1<<p.shift-1) != 0:
 			fine := r.newPage(p.shift - 1)
 			for j := range fine.cells {
 				c := &p.cells[j/2]
+				half := j & 1 << (p.shift - 1)
+				part := func(at *uint64) uint64 { return uint64(record(atomic.LoadUint64(at)).behind(half)) }
 				fine.cells[j] = cell{
-					atomic.LoadUint64(&c.write), atomic.LoadUint64(&c.read), atomic.LoadUint64(&c.read2),
+					part(&c.write), part(&c.read), part(&c.read2),
 					atomic.LoadInt32(&c.writePC), atomic.LoadInt32(&c.readPC), atomic.LoadInt32(&c.readPC2),
 				}
 			}
@@ -84,26 +102,49 @@ func (r *region) page(i uint64, align uint64) *shadowPage {
 
 // A conflict is an earlier access that races with this one.
 type conflict struct {
-	rec   record
-	pc    int32
-	write bool
+	rec    record
+	thread int
+	pc     int32
+	write  bool
 }
 
-// ordered reports whether the access of rec happens before what lane of w does now.
-func (w *warp) ordered(rec record, lane int) bool {
+// ordered is what unordered gives when there is nothing to report.
+const ordered = -1
+
+// unordered gives a thread of rec, a record of a cell of 1<<shift bytes, whose access does not
+// happen before what lane and its neighbours of w do there now, byte o by lane + o>>step. Lanes
+// of skip do not count.
+func (w *warp) unordered(rec record, lane int, step, shift uint, skip uint32) int {
 	b := w.block
-	if rec.tag() != b.tag {
-		return b.seen[rec.tag()] >= rec.time()
-	}
-	t := rec.thread()
-	ow, ol := t>>5, t&31
+	t, os := rec.thread(), rec.step()
+	async := rec&recAsync != 0
 	switch {
-	case ow != w.id:
-		return w.vc[ow] >= rec.time()
-	case ol == lane:
-		return rec&recAsync == 0
+	case rec.tag() != b.tag:
+		if b.seen[rec.tag()] >= rec.time() {
+			return ordered
+		}
+	case async:
+	case t>>5 != w.id:
+		if w.vc[t>>5] >= rec.time() {
+			return ordered
+		}
+	case rec.time() <= w.synced, t&31 == lane && (os == step || os >= shift && step >= shift):
+		return ordered
 	}
-	return rec.time() <= w.synced || w.pairs != nil && w.pairs[lane][ol] >= rec.time()
+	foreign := rec.tag() != b.tag || t>>5 != w.id
+	if foreign && skip == 0 {
+		return t
+	}
+	unit := 1 << min(os, step, shift)
+	for o := 0; o < 1<<shift; o += unit {
+		mine, other := lane+o>>step, t&31+o>>os
+		switch {
+		case skip>>mine&1 == 1:
+		case foreign, async, mine != other && (w.pairs == nil || w.pairs[mine][other] < rec.time()):
+			return t&^31 + other
+		}
+	}
+	return ordered
 }
 
 // Cells of shared memory belong to one block, those of global memory to all that run.
@@ -124,64 +165,142 @@ func (r *region) put(p *uint64, at *int32, rec record, pc int32) {
 		return
 	}
 	atomic.StoreUint64(p, uint64(rec))
-	atomic.StoreInt32(at, pc)
+	if atomic.LoadInt32(at) != pc {
+		atomic.StoreInt32(at, pc)
+	}
 }
 
-// track notes an access of lane to bytes [off, off+n) of r and gives the first conflict. same says
-// that a write leaves the bytes as they are, which no reader can tell from not writing.
-func (w *warp) track(r *region, off, n uint64, lane int, write, same bool, flags record, pc int32) (hit conflict) {
-	rec := makeRecord(w.block.tag, w.id<<5|lane, w.time, flags)
+// piece is how much of the n bytes from off share cells of one size: up to the next boundary of
+// the largest cells, then as many of these as there are on the page, then the rest.
+func piece(off, n uint64) uint64 {
+	const most = 1 << cellMost
+	switch {
+	case off%most != 0:
+		return min(n, most-off%most)
+	case n >= most:
+		return min(n&^(most-1), 1<<shadowShift-off%(1<<shadowShift))
+	}
+	return n
+}
+
+// readOne is track for the commonest access of inner loops, a lane's read of one whole cell of
+// shared memory; not done when there may be more to it.
+func (w *warp) readOne(r *region, off, n uint64, lane int, pc int32) (done bool) {
+	p := r.pages[off>>shadowShift].Load()
+	if p == nil || n != 1<<p.shift {
+		return false
+	}
+	c := &p.cells[off&(1<<shadowShift-1)>>p.shift]
+	if last := record(c.write); last.tag() == r.tag {
+		t := last.thread()
+		if last&recAsync != 0 || t>>5 != w.id && w.vc[t>>5] < last.time() || t>>5 == w.id && last.time() > w.synced && !(t&31 == lane && last.step() >= p.shift) {
+			return false
+		}
+	}
+	rec := makeRecord(r.tag, w.id<<5|lane, w.time, oneLane, 0)
+	if read := record(c.read); read == rec {
+		return true
+	} else if read.tag() == r.tag && (read^rec)>>32 != 0 {
+		// Another's read: it stays as the second when this one is not after it.
+		t := read.thread()
+		if t>>5 == w.id && read.time() > w.synced || t>>5 != w.id && w.vc[t>>5] < read.time() {
+			if second := record(c.read2); second.tag() == r.tag {
+				return false
+			}
+			c.read2, c.readPC2 = c.read, c.readPC
+		}
+	}
+	c.read, c.readPC = uint64(rec), pc
+	return true
+}
+
+// track notes an access to bytes [off, off+n) of r, byte off+o by lane + o>>step, and gives a
+// conflict. A write that leaves the bytes as they are cannot be told from not writing by a reader
+// or another such writer; w.sameLanes names the lanes of which that holds.
+func (w *warp) track(r *region, off, n uint64, lane int, step uint, write bool, flags record, pc int32) (hit conflict) {
+	base := makeRecord(w.block.tag, w.id<<5, w.time, 0, flags)
 	for n > 0 {
-		p := r.page(off>>pageShift, off|n)
-		in := off & (1<<pageShift - 1)
-		k := min(n, 1<<pageShift-in)
-		for i := in >> p.shift; i < (in+k)>>p.shift; i++ {
-			c := &p.cells[i]
+		k := piece(off, n)
+		p := r.page(off>>shadowShift, off|k)
+		shift := p.shift
+		st := step
+		if st >= shift {
+			st = oneLane
+		}
+		in := off & (1<<shadowShift - 1)
+		cells := p.cells[in>>shift : (in+k)>>shift]
+		for i := range cells {
+			l := lane + i<<shift>>step
+			rec := base | record(l)<<32 | record(st)<<4
+			c := &cells[i]
 			last := r.get(&c.write)
-			if last != 0 && last != rec && !(last&flags&recStrong != 0) && !w.ordered(last, lane) &&
-				!(write && same && last&recAsync == 0) {
-				hit = conflict{last, atomic.LoadInt32(&c.writePC), true}
+			if last != 0 && last != rec && last&flags&recStrong == 0 {
+				if t := w.unordered(last, l, st, shift, 0); t != ordered {
+					if write && last&recAsync == 0 {
+						t = w.unordered(last, l, st, shift, w.sameLanes())
+					}
+					if t != ordered {
+						hit = conflict{last, t, atomic.LoadInt32(&c.writePC), true}
+					}
+				}
 			}
 			read := r.get(&c.read)
 			if !write {
 				if read == rec {
 					continue
 				}
-				if read != 0 && read.thread() != rec.thread() && !w.ordered(read, lane) {
-					r.put(&c.read2, &c.readPC2, read, atomic.LoadInt32(&c.readPC))
+				if read != 0 && (read^rec)>>32 != 0 && w.unordered(read, l, st, shift, 0) != ordered {
+					// Two readers are enough as long as nothing orders them before a writer.
+					if read2 := r.get(&c.read2); read2 == 0 || (read2^rec)>>32 == 0 || w.unordered(read2, l, st, shift, 0) == ordered {
+						r.put(&c.read2, &c.readPC2, read, atomic.LoadInt32(&c.readPC))
+					}
 				}
 				r.put(&c.read, &c.readPC, rec, pc)
 				continue
 			}
 			if read != 0 {
-				if !(read&flags&recStrong != 0) && !same && !w.ordered(read, lane) {
-					hit = conflict{read, atomic.LoadInt32(&c.readPC), false}
-				}
-				if read2 := r.get(&c.read2); read2 != 0 && !(read2&flags&recStrong != 0) && !same && !w.ordered(read2, lane) {
-					hit = conflict{read2, atomic.LoadInt32(&c.readPC2), false}
-				}
+				hit = w.readBefore(hit, read, &c.readPC, l, st, shift, flags)
+				hit = w.readBefore(hit, r.get(&c.read2), &c.readPC2, l, st, shift, flags)
 				r.put(&c.read, &c.readPC, 0, 0)
 				r.put(&c.read2, &c.readPC2, 0, 0)
 			}
 			r.put(&c.write, &c.writePC, rec, pc)
 		}
 		off, n = off+k, n-k
+		lane += int(k >> step)
+	}
+	return hit
+}
+
+// readBefore looks whether a write conflicts with an earlier read.
+func (w *warp) readBefore(hit conflict, read record, at *int32, lane int, step, shift uint, flags record) conflict {
+	if read == 0 || read&flags&recStrong != 0 || w.unordered(read, lane, step, shift, 0) == ordered {
+		return hit
+	}
+	if t := w.unordered(read, lane, step, shift, w.sameLanes()); t != ordered {
+		return conflict{read, t, atomic.LoadInt32(at), false}
 	}
 	return hit
 }
 
 // landed turns the in-flight mark of a cp.async into an ordinary write of now.
-func (w *warp) landed(r *region, off, n uint64, lane int, pc int32) {
-	rec := makeRecord(w.block.tag, w.id<<5|lane, w.time, 0)
+func (w *warp) landed(r *region, off, n uint64, lane int, step uint, pc int32) {
+	base := makeRecord(w.block.tag, w.id<<5, w.time, 0, 0)
 	for n > 0 {
-		p := r.page(off>>pageShift, off|n)
-		in := off & (1<<pageShift - 1)
-		k := min(n, 1<<pageShift-in)
-		for i := in >> p.shift; i < (in+k)>>p.shift; i++ {
-			c := &p.cells[i]
-			r.put(&c.write, &c.writePC, rec, pc)
+		k := piece(off, n)
+		p := r.page(off>>shadowShift, off|k)
+		st := step
+		if st >= p.shift {
+			st = oneLane
+		}
+		in := off & (1<<shadowShift - 1)
+		cells := p.cells[in>>p.shift : (in+k)>>p.shift]
+		for i := range cells {
+			l := lane + i<<p.shift>>step
+			r.put(&cells[i].write, &cells[i].writePC, base|record(l)<<32|record(st)<<4, pc)
 		}
 		off, n = off+k, n-k
+		lane += int(k >> step)
 	}
 }
 

@@ -21,8 +21,8 @@ type warp struct {
 
 	local region // frames of the lanes, one after the other
 
-	pending []asyncCopy // cp.async nobody has waited for
-	group   [32]int32   // of each lane: groups committed
+	pending []*asyncCopy // cp.async nobody has waited for
+	group   [32]int32    // of each lane: groups committed
 
 	// Clocks; see race.go.
 	time   uint32
@@ -59,14 +59,6 @@ type node struct {
 	rpc              int32
 	pending, arrived uint32
 	parent           *node
-}
-
-type asyncCopy struct {
-	lane, group int32
-	pc          int32
-	dst         uint64
-	src         uint64 // global address
-	size, take  uint64 // take of size bytes come from src, the rest are zeros
 }
 
 func (w *warp) merge(d *vec, act uint32) {
@@ -248,9 +240,7 @@ func (w *warp) step(i, budget int) int {
 		case kAsync:
 			w.asyncCopy(o, act, pc)
 		case kAsyncCommit:
-			for m := act; m != 0; m &= m - 1 {
-				w.group[bits.TrailingZeros32(m)]++
-			}
+			w.asyncCommit(act)
 		case kAsyncWait:
 			w.asyncWait(o, act)
 		case kFence:

@@ -122,6 +122,28 @@ extern "C" __global__ void missing_wait(float *y, const float *x, int n) {
     y[threadIdx.x + 64] = s[1][threadIdx.x]; // FAULT race
 }
 
+extern "C" __global__ void barrier_without_wait(float *y, const float *x, int n) {
+    __shared__ __align__(16) float s[256];
+    COPY16(&s[threadIdx.x * 4], x + threadIdx.x * 4);
+    COMMIT();
+    __syncthreads();
+    y[threadIdx.x] = s[255 - threadIdx.x]; // FAULT race
+}
+
+extern "C" __global__ void one_reader_waited_for(float *y, const float *x, int n) {
+    // Of two reads of a place the write is ordered after one only.
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        y[threadIdx.x] = s[threadIdx.x];
+        __syncwarp();
+        s[threadIdx.x] = 3; // FAULT race
+    } else {
+        y[threadIdx.x] = s[threadIdx.x - 32];
+    }
+}
+
 extern "C" __global__ void wait_without_barrier(float *y, const float *x, int n) {
     __shared__ __align__(16) float s[256];
     COPY16(&s[threadIdx.x * 4], x + threadIdx.x * 4);

@@ -1,0 +1,41 @@
+// delta.cu: the gated delta rule token by token; many tokens together: delta_chunk.cu.
+//   S = S exp(-rate softplus(a + bias));  S = S + k (sigmoid(b) (v - S^T k))^T;  dst = S^T q, with unit k and q / sqrt(K)
+//   dst [T,H V] | qkv [T, G K queries, G K keys, H V values] | a, b [T,H] | rate, bias [H] | float32, strides in elements
+//   S [K,V] float32, a head's unit of a state on pages; K <= 256; V, strides and alignment are free
+//   starts [runs+1], in, out [runs, statePages] as kernels.Runs; chains [2, runs]: whether a run begins a chain, and the run
+//   that follows it in its chain, or -1
+//   grid (ceil(V/32), H, runs), block 64 = 2 warps of 16 columns each: 192 blocks for one sequence of 48 heads of 128x128, two
+//   or three for each of 82 multiprocessors; a block takes the runs of a chain one after another, S in registers
+//   reference: kernels/ref GatedDelta | cases: kernels/kerneltest/state.go | numbers: kernels/KERNELS.md
+
+#include "delta.cuh"
+
+template <int R, bool Whole> __device__ inline void steps(DELTA_PARAMETERS)
+{
+    enum { WARPS = 2 };
+    __shared__ __align__(16) DeltaTile<R> tiles[2];
+    int h = blockIdx.y, run = blockIdx.z, slab = (blockIdx.x * WARPS + threadIdx.x / 32) * SLAB;
+    if (!chains[run]) return;
+    DeltaState state = {pages, pageBytes, in, out, perPage, firstUnit, statePages, H, K, V};
+    DeltaInputs x = deltaInputs(dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, h, H, K, V);
+    bool none = Whole && slab >= V; // the last warp of a head of an odd number of slabs
+    for (const int *next = chains + gridDim.z; run >= 0; run = next[run]) {
+        int from = starts[run];
+        float S[R][4];
+        bool fresh = none || in[(long long)run * statePages] == 0;
+        loadState<R, Whole>(S, fresh ? nullptr : state.head(in, run, h), slab, K, V);
+        deltaSteps<R, WARPS>(S, tiles, x, from, starts[run + 1] - from, slab, K, V);
+        if (!none) storeState<R, Whole>(S, state.head(out, run, h), slab, K, V);
+    }
+}
+
+#define DELTA_ARGUMENTS                                                                                                            \
+    dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, pages, pageBytes, starts, in, out, chains, perPage, \
+        firstUnit, statePages, H, K, V
+
+// K = 128 and states on multiples of 16 bytes: every model so far.
+extern "C" __global__ void __launch_bounds__(64) delta_steps_128(DELTA_PARAMETERS) { steps<16, true>(DELTA_ARGUMENTS); }
+// Any K up to 128, and any V.
+extern "C" __global__ void __launch_bounds__(64) delta_steps_odd(DELTA_PARAMETERS) { steps<16, false>(DELTA_ARGUMENTS); }
+// Any K up to 256, and any V.
+extern "C" __global__ void __launch_bounds__(64) delta_steps_256(DELTA_PARAMETERS) { steps<32, false>(DELTA_ARGUMENTS); }

@@ -1,0 +1,153 @@
+// linear_decode.cu: dst[T,N] = x[T,K] w^T (+ bias), or added to dst, for T of 1 to 16 (decode); larger T: linear_prefill.cu.
+//   x, weights and scales as linear.cuh draws them; dst float32, 4-byte aligned
+//   block = strips*parts warps, at most 16: warp (part, strip) multiplies one part of K for one strip; grid (N/16/strips). Each stage
+//   brings every warp its next tile and every part its tile of x, which its strips share; `stages` of them are on their way.
+//   Parts are summed through shared memory in ascending order, the same order as in linear_prefill.
+//   needs shared memory for `stages` stages, and in the end for the sums of the parts: the launcher sees to both
+//   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go | numbers: kernels/KERNELS.md
+#include "linear.cuh"
+
+extern __shared__ uint4 room[];
+
+template <bool V> struct Constant {
+    static constexpr bool value = V;
+};
+
+template <int KIND, int NT, bool HALF>
+__device__ __forceinline__ void decode(float *dst, int dstStride, int add, const char *codes, const char *scales, const float *bias, const char *x,
+    const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, const Scheme &m)
+{
+    const int warps = blockDim.x / 32, strips = warps / parts;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+    const int part = warp / strips, strip = blockIdx.x * strips + warp % strips;
+    const bool offsets = m.form & (ZEROS | MINS), mine = strip * 16 < N;
+
+    // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums].
+    const int warpBytes = tileBytes(KIND) + m.slots * 16 * m.record;
+    const int xAt = warps * warpBytes, sumsAt = xAt + parts * NT * xBytes(KIND);
+    const u32 stageBytes = sumsAt + (offsets ? parts * NT * 128 : 0);
+    const u32 base = sharedAddress(room), end = base + stages * stageBytes;
+
+    // What this thread copies of each tile: its strip's codes, a piece of its scales, and of x and the sums what falls to it.
+    const int from = part * tiles / parts, count = (part + 1) * tiles / parts - from, most = (tiles + parts - 1) / parts;
+    const char *myCodes = codes + ((long long)strip * tiles + from) * tileBytes(KIND) + lane * 16;
+    const char *myScales = scales + (long long)strip * m.groups * 16 * m.record;
+    const bool copiesScales = lane < m.slots * m.record;
+    const int slot = copiesScales ? lane / m.record : 0, rest = copiesScales ? lane % m.record * 16 : 0;
+    const int member = (warp % strips * 32 + lane) * 16, members = strips * 512; // bytes that the part's threads copy at once
+    const char *myX = x + (long long)from * (NT * xBytes(KIND)) + member, *mySums = (const char *)sums + (long long)from * (NT * 128) + member;
+    const u32 warpAt = warp * warpBytes, partX = xAt + part * NT * xBytes(KIND), partSums = sumsAt + part * NT * 128;
+
+    u32 to = base;
+    int tile = from;
+    auto load = [&]() {
+        if (tile < from + count) {
+            if (mine) {
+#pragma unroll
+                for (int p = 0; p < tileBytes(KIND); p += 512) copy16(to + warpAt + lane * 16 + p, myCodes + p);
+                if (copiesScales) copy16(to + warpAt + lane * 16 + tileBytes(KIND), scalePiece(myScales, slot, rest, tile, m));
+            }
+            if (member < NT * xBytes(KIND)) copy16(to + partX + member, myX);
+            for (int p = member + members; p < NT * xBytes(KIND); p += members) copy16(to + partX + p, myX + (p - member));
+            if (offsets)
+                for (int p = member; p < NT * 128; p += members) copy16(to + partSums + p, mySums + (p - member));
+            myCodes += tileBytes(KIND), myX += NT * xBytes(KIND), mySums += NT * 128, tile++;
+        }
+        commit();
+        to += stageBytes;
+        if (to == end) to = base;
+    };
+
+    float acc[NT][4] = {};
+    // A tile's products. ONE: it has one scale an output, of 16 bits.
+    auto multiply = [&](u32 at, auto ONE) {
+        const u32 w = at + warpAt, xs = at + partX + lane * 16, slots = w + tileBytes(KIND) + g * m.record;
+        Scale c;
+        if (ONE.value) c.lower = narrow(read2(slots), m.form), c.upper = narrow(read2(slots + 16), m.form);
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            Half<KIND> half = halfAt<KIND>(w, h, lane);
+            uint4 b[NT], r[NT];
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                b[n] = read16(xs + n * xBytes(KIND) + h * 512);
+                if (KIND == WBF16) r[n] = read16(xs + n * xBytes(KIND) + 1024 + h * 512);
+            }
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                u32 a[4];
+                weights<KIND>(a, half, i);
+                if ((KIND == W4 || KIND == W8) && !ONE.value) scaleOf(c, slots, h, i, m);
+#pragma unroll
+                for (int n = 0; n < NT; n++)
+                    step<KIND, HALF>(acc[n], a, i ? b[n].z : b[n].x, i ? b[n].w : b[n].y, i ? r[n].z : r[n].x, i ? r[n].w : r[n].y, c);
+            }
+        }
+    };
+
+    for (int i = 0; i < stages - 1; i++) load();
+    u32 at = base;
+    const bool one = (KIND == W4 || KIND == W8) && m.slots == 1 && m.record == 2;
+    for (int i = 0; i < most; i++) {
+        waitFor(stages);
+        __syncthreads(); // the stage is there for all, and the one that load overwrites has been read by all
+        load();
+        if (i < count && mine) {
+            if (one) {
+                multiply(at, Constant<true>());
+            } else {
+                multiply(at, Constant<false>());
+                if ((KIND == W4 || KIND == W8) && offsets)
+#pragma unroll 1
+                    for (int j = 0; j < 4; j++) {
+                        Scale o = offsetOf<KIND>(at + warpAt + tileBytes(KIND) + g * m.record, j, m);
+#pragma unroll
+                        for (int n = 0; n < NT; n++) offsetStep(acc[n], o, at + partSums + n * 128 + j * 32, q);
+                    }
+            }
+        }
+        at += stageBytes;
+        if (at == end) at = base;
+    }
+
+    // Sums of the parts, [part][token][output]; four more a row, so that a warp's tokens fall into banks of their own.
+    const int outputs = strips * 16, row = outputs + 4;
+    float *all = (float *)room;
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+#pragma unroll
+    for (int n = 0; n < NT; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) all[(part * NT * 8 + n * 8 + 2 * q + i % 2) * row + warp % strips * 16 + g + i / 2 * 8] = acc[n][i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < NT * 8 * outputs; i += blockDim.x) {
+        int t = i / outputs, o = i % outputs, n = blockIdx.x * outputs + o;
+        if (t >= T || n >= N) continue;
+        float sum = all[t * row + o];
+        for (int p = 1; p < parts; p++) sum = __fadd_rn(sum, all[(p * NT * 8 + t) * row + o]);
+        finish(dst + (long long)t * dstStride + n, sum, inverse[t], bias, n, add);
+    }
+}
+
+#define DECODE(NAME, KIND, NT, HALF)                                                                                                           \
+    extern "C" __global__ void __launch_bounds__(512) NAME(float *dst, int dstStride, int add, const char *codes, const char *scales,          \
+        const float *bias, const char *x, const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, int form,   \
+        int record, int slots, int magic, int groups)                                                                                          \
+    {                                                                                                                                          \
+        decode<KIND, NT, HALF>(dst, dstStride, add, codes, scales, bias, x, sums, inverse, T, N, tiles, parts, stages,                         \
+            Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
+    }
+
+// At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate steps in fp16.
+DECODE(linear_decode_w4_8, W4, 1, false)
+DECODE(linear_decode_w4_16, W4, 2, false)
+DECODE(linear_decode_w8_8, W8, 1, false)
+DECODE(linear_decode_w8_16, W8, 2, false)
+DECODE(linear_decode_f16_8, WF16, 1, false)
+DECODE(linear_decode_f16_16, WF16, 2, false)
+DECODE(linear_decode_bf16_8, WBF16, 1, false)
+DECODE(linear_decode_bf16_16, WBF16, 2, false)
+DECODE(linear_decode_w4_8_half, W4, 1, true)
+DECODE(linear_decode_w4_16_half, W4, 2, true)
+DECODE(linear_decode_w8_8_half, W8, 1, true)
+DECODE(linear_decode_w8_16_half, W8, 2, true)
