@@ -71,8 +71,8 @@ func sameSampled(t testing.TB, what string, got, want kernels.Sampled) {
 	}
 }
 
-// describe is p without its lists.
-func describe(p kernels.SampleParams) string {
+// withoutLists is p without its lists.
+func withoutLists(p kernels.SampleParams) string {
 	p.Prompt, p.Output, p.Bias, p.Banned, p.Allowed = nil, nil, nil, nil, nil
 	return fmt.Sprintf("%+v", p)
 }
@@ -189,7 +189,7 @@ func TestSampleLikeTheSpecification(t *testing.T) {
 				n -= len(logits)
 				want := specified(logits, params)
 				for i, got := range sampleOn(t, d, logits, params) {
-					sameSampled(t, fmt.Sprintf("row %d of %d: %s", i, len(logits), describe(params[i])), got, want[i])
+					sameSampled(t, fmt.Sprintf("row %d of %d: %s", i, len(logits), withoutLists(params[i])), got, want[i])
 				}
 			}
 		})
@@ -279,7 +279,7 @@ func TestSampleInTiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, got := range sampleOn(t, d, logits, params) {
-			sameSampled(t, fmt.Sprintf("workspace of %d, row %d: %s", workspace, i, describe(params[i])), got, want[i])
+			sameSampled(t, fmt.Sprintf("workspace of %d, row %d: %s", workspace, i, withoutLists(params[i])), got, want[i])
 		}
 		if (launches == 1) != (workspace == 1<<20) {
 			t.Errorf("workspace of %d: %d tiles", workspace, launches)
@@ -400,6 +400,6 @@ func TestSampleLikeRef(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, got := range sampleOn(t, d, logits, params) {
-		sameSampled(t, describe(params[i]), got, want[i])
+		sameSampled(t, withoutLists(params[i]), got, want[i])
 	}
 }
