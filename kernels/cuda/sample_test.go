@@ -168,12 +168,12 @@ func (r sampler) params(vocab int) kernels.SampleParams {
 
 // Rows and parameters of every kind, several in a call, give what the specification gives.
 func TestSampleLikeTheSpecification(t *testing.T) {
-	vocabs := map[int]int{1: 8, 7: 40, 31: 40, 100: 80, 1000: 40, 1024: 24, 1025: 24, 3000: 40, 20011: 10}
+	vocabs := map[int]int{1: 8, 7: 40, 31: 40, 100: 80, 1000: 24, 1024: 16, 1025: 24, 3000: 24, 20011: 6}
 	if os.Getenv("OPENINFER_SOAK") != "" {
 		for v := range vocabs {
-			vocabs[v] *= 50
+			vocabs[v] *= 10
 		}
-		vocabs[151936], vocabs[262144] = 40, 40
+		vocabs[151936], vocabs[262144] = 16, 8
 	}
 	for vocab, n := range vocabs {
 		t.Run(fmt.Sprint(vocab), func(t *testing.T) {

@@ -299,7 +299,7 @@ func sampleCuts(h *harness) {
 func sampleDistribution(h *harness) {
 	ids := 3000
 	if h.light {
-		ids = 600
+		ids = 200
 	}
 	long := h.flat(ids)
 	for i := range 25 {
@@ -410,7 +410,11 @@ func sampleSeeds(h *harness) {
 }
 
 func sampleLogprobs(h *harness) {
-	for _, vocab := range []int{5, 100, 20000} {
+	many := 20000
+	if h.light {
+		many = 3000
+	}
+	for _, vocab := range []int{5, 100, many} {
 		h.sub(fmt.Sprint(vocab, " ids"), func(h *harness) {
 			logits := h.rows(1, vocab)[0]
 			logits[3] = float32(math.Inf(-1))
