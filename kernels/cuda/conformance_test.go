@@ -17,6 +17,7 @@ var conforming = []string{
 	"memory", "gather", "norm", "norm and add", "norm gate", "gate", "soft cap", "cos and sin", "rotary and store",
 	"load", "linear", "linear exact", "linear not a number", "embedding rows", "followed by linear", "followed by linear",
 	"recurrent", "recurrent runs", "recurrent decode", "recurrent not a number", "recurrent chunked",
+	"sample greedy", "sample not a number", "sample changes", "sample cuts", "sample distribution", "sample seeds", "sample logprobs",
 }
 
 // TestConformance runs the suite on the interpreter, which reports races, overruns and what nobody wrote, in three orders

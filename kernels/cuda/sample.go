@@ -14,8 +14,8 @@ import (
 // Constants of sample.cuh and sample.cu.
 const (
 	sampleIDs     = 1 << 18 // the most that a row may have
-	sampleStretch = 2048
-	sampleWindow  = 4096
+	sampleStretch = 1024
+	sampleWindow  = 1024
 )
 
 // The structs of sample.cuh; an address is a uint64.
@@ -103,6 +103,21 @@ func (d *Device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int,
 		}
 		tokens = tokens[int64(room)*sampleTokenBytes:]
 	}
+}
+
+// fetch fills dst from what the step's launches leave at src, and waits for them.
+func (d *Device) fetch(dst []byte, src uint64) bool {
+	if d.err != nil {
+		return false
+	}
+	err := d.drv.CopyToHost(dst, src, d.stream)
+	if err == nil {
+		err = d.drv.SyncStream(d.stream)
+	}
+	if err != nil {
+		err = fmt.Errorf("sample: %w", err)
+	}
+	return d.ok(err)
 }
 
 // sampledTop returns the first n of tokens; nil when none were asked for.
@@ -273,10 +288,10 @@ func (t *sampleTile) launch(results uint64) {
 	// Few ids need few threads: eight ids for each, as in a stretch.
 	few := max(32, 1<<bits.Len(uint(t.vocab-1)/8))
 	grid := [3]int{t.stretches, len(t.rows), 1}
-	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 256), 1, 1}, 0,
+	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 128), 1, 1}, 0,
 		rows, arg(t.vocab), t.bins, arg(int((t.binsEnd-t.bins)/4)))
 	if len(t.jobs) > 0 {
-		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{256, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
+		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{128, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
 	}
 	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, rows, results, arg(t.vocab))
 }
