@@ -23,17 +23,17 @@
 //   sums            [R][17] float     of each 16 weights
 //   largest         [R][4] float      of each warp's scores
 //   up              [R] float         what the row's q was divided by
-//   groups          [2][16] address   of each 16 keys' block, of this partition and the next
-//   stages          3 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
+//   groups          [2][16] Group     of 16 keys each, of this partition and the next
+//   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
-// stored in the order that makes them k = 2c, 2c+1, 2c+8, 2c+9), and of values two neighbours for two keys (so tile 2i has
+// stored in the order that makes them k = 2c, 2c+8, 2c+1, 2c+9), and of values two neighbours for two keys (so tile 2i has
 // the even columns of 16 and tile 2i+1 the odd ones).
 //
 // reference: kernels/ref Attention | cases: kernels/kerneltest/attention.go | numbers: kernels/KERNELS.md
 #include "cache.cuh"
 #include "attention_mma.cuh"
 
-enum { PARTITION = 256, KEYS = 64, KEY_ROW = 128 + 16, WEIGHT_ROW = (PARTITION + 8) * 2, STAGES = 3 };
+enum { PARTITION = 256, KEYS = 64, KEY_ROW = 128 + 16, WEIGHT_ROW = (PARTITION + 8) * 2 };
 
 // Scores are kept finite at least here: what sees nothing has this for its largest.
 #define LOWEST -1e38f
@@ -116,21 +116,62 @@ __device__ inline float folded(float O, float o, float a, float b) { return __fm
 // finished divides by the sum of weights. A zero has no sign that would tell which masked keys were added.
 __device__ inline float finished(float O, float L) { return __fadd_rn(__fdiv_rn(O, L), 0.f); }
 
-// Codes to pairs of bf16, exactly: the bytes 0 and 2 of codes. An fp8's bits, moved to where bf16 has them, are its value
-// times 2^-120; an int8's low 7 bits are the last of 128 + them, and its sign bit is worth -128.
-template <int T> __device__ unsigned codesToBF16(unsigned codes)
+// Four codes of a byte to pairs of 16-bit floats, exactly: even has bytes 0 and 2, odd 1 and 3. An fp8's bits, moved to where
+// fp16 has them, are its value over 256 (codeUnit); where bf16 has them, over 2^120. An int8 with its sign flipped is the last
+// bits of 1024 + 128 + its value; its low 7 bits are the last of the bf16 128 + them, and its sign bit is worth -128.
+template <int T> __device__ void codesToF16(unsigned codes, unsigned &even, unsigned &odd)
+{
+    if (T == F8) {
+        unsigned low = codes << 8;
+        even = (low & 0x80008000) | (low >> 1 & 0x3f803f80);
+        odd = (codes & 0x80008000) | (codes >> 1 & 0x3f803f80);
+    } else {
+        even = (codes & 0x00ff00ff) ^ 0x64806480;
+        odd = (codes >> 8 & 0x00ff00ff) ^ 0x64806480;
+        asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(even) : "r"(0x64806480));
+        asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x64806480));
+    }
+}
+__device__ inline unsigned fmaBF16(unsigned a, unsigned b, unsigned c)
 {
     unsigned v;
-    if (T == F8)
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"((codes & 0x00800080) << 8 | (codes & 0x007f007f) << 4), "r"(0x7b807b80), "r"(0x80008000));
-    else
-        asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"((codes & 0x007f007f) | 0x43004300), "r"(0x3f803f80), "r"((codes & 0x00800080) | 0xc300c300));
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
     return v;
 }
+template <int T> __device__ void codesToBF16(unsigned codes, unsigned &even, unsigned &odd)
+{
+    unsigned low = codes << 8, high = codes >> 8;
+    if (T == F8) {
+        even = fmaBF16((low & 0x80008000) | (low >> 4 & 0x07f007f0), 0x7b807b80, 0x80008000);
+        odd = fmaBF16((codes & 0x80008000) | (codes >> 4 & 0x07f007f0), 0x7b807b80, 0x80008000);
+    } else {
+        even = fmaBF16((codes & 0x007f007f) | 0x43004300, 0x3f803f80, (codes & 0x00800080) | 0xc300c300);
+        odd = fmaBF16((high & 0x007f007f) | 0x43004300, 0x3f803f80, (high & 0x00800080) | 0xc300c300);
+    }
+}
 
-// Work is where a block is in the context: the next stage to load.
+// finiteOnly makes what is not finite in a pair of fp16 or bf16 a zero.
+template <int T> __device__ unsigned finiteOnly(unsigned pair)
+{
+    const unsigned exponent = T == F16 ? 0x7c00 : 0x7f80;
+    if ((pair & exponent) == exponent) pair &= 0xffff0000;
+    if ((pair >> 16 & exponent) == exponent) pair &= 0xffff;
+    return pair;
+}
+template <int T> __device__ float float16(unsigned short v) { return T == F16 ? unpackF16(v).x : bf16ToFloat(v); }
+
+// Group says where 16 keys lie that are neighbours in a block.
+struct Group {
+    char *keys, *values;
+    unsigned short *scales; // of the keys, of fp8 and int8
+    long long fill;         // to a multiple of 16 bytes
+};
+
+// Work is the next stage to load: slab `slab` of tile `tile` of keys, or from `keyEnd` on of values.
 struct Work {
-    int part, tile, slab; // tile: of keys, and then of values, from `keys` on
+    int part, tile, slab;
+    int keyEnd, end; // tiles of this partition
+    int dst;         // stage
 };
 
 template <int T, int N> struct Attention {
@@ -144,102 +185,95 @@ template <int T, int N> struct Attention {
     const int *table;
     int head;              // key head
     int low, high;         // positions that some row sees
-    int kPad, slabs;
+    int kPad, slabs, stageCount;
+    int keyBytes, valueBytes; // of a key's codes
     unsigned shared, qHigh, qLow, weights, stages;
     float *sums, *largest, *up;
-    long long *groups;
+    Group *groups;
 
     // Ranges of tiles of a partition that hold positions seen.
-    __device__ int keysFrom(int part) const { return max(low - part * PARTITION, 0) / KEYS; }
-    __device__ int keysTo(int part) const { return (min(high - part * PARTITION, PARTITION) + KEYS - 1) / KEYS; }
-    __device__ int valuesFrom(int part) const { return max(low - part * PARTITION, 0) / KV; }
-    __device__ int valuesTo(int part) const { return (min(high - part * PARTITION, PARTITION) + KV - 1) / KV; }
+    __device__ unsigned from(int part) const { return max(low - part * PARTITION, 0); }
+    __device__ unsigned to(int part) const { return min(high - part * PARTITION, PARTITION); }
+    __device__ int keysFrom(int part) const { return from(part) / KEYS; }
+    __device__ int keysTo(int part) const { return (to(part) + KEYS - 1) / KEYS; }
+    __device__ int valuesFrom(int part) const { return from(part) / KV; }
+    __device__ int valuesTo(int part) const { return (to(part) + KV - 1) / KV; }
 
     // find notes where each 16 keys of a partition lie, those that any row sees.
     __device__ void find(int part, int i) const
     {
         int pos = part * PARTITION + i * 16;
-        long long at = 0;
+        Group g = {};
         if (pos + 16 > low && pos < high) {
-            int block = table[pos / cache.blockTokens], token = pos % cache.blockTokens;
-            at = (long long)keys<T>(cache, cache.block(block), head) + (long long)token * cache.kDim * codeBytes<T>;
+            char *block = cache.block(table[pos / cache.blockTokens]);
+            int token = pos % cache.blockTokens;
+            g.keys = keys<T>(cache, block, head) + token * cache.kDim * codeBytes<T>;
+            g.values = values<T>(cache, block, head) + token * cache.vDim * codeBytes<T>;
+            if (scaled<T>) g.scales = keyScales<T>(cache, block, head) + token;
         }
-        groups[(part & 1) * 16 + i] = at;
+        groups[(part & 1) * 16 + i] = g;
     }
 
-    // From a group's keys to its values and scales. `token` is the group's first within its block.
-    __device__ char *valuesOf(long long at, int token) const
+    // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
+    __device__ static void piece(unsigned dst, const char *src, int have, int unit)
     {
-        long long block = at - ((long long)head * cache.blockTokens + token) * cache.kDim * codeBytes<T>;
-        return (char *)block + ((long long)cache.blockTokens * (cache.heads * cache.kDim + head * cache.vDim) + (long long)token * cache.vDim) * codeBytes<T>;
-    }
-    __device__ unsigned short *scalesOf(long long at, int token, int of) const
-    {
-        char *block = (char *)(at - ((long long)head * cache.blockTokens + token) * cache.kDim * codeBytes<T>);
-        return keyScales<T>(cache, block, of) + token;
-    }
-
-    // rows copies rows of `bytes` bytes, and zeros up to `padded`, in pieces of U bytes; from(i) is row i's source, 0 for
-    // a row of zeros.
-    template <int U, class From> __device__ void rows(unsigned dst, int n, int stride, int bytes, int padded, From from) const
-    {
-        int pieces = (padded + U - 1) / U, wide = min(32 - __clz(pieces - 1), 5);
-        if (pieces == 1) wide = 0;
-        int at = threadIdx.x & ((1 << wide) - 1);
+        if (unit == 16)
+            copyAsync<16>(dst, src, have > 0 ? 16 : 0);
+        else
 #pragma unroll 1
-        for (int row = threadIdx.x >> wide; row < n; row += blockDim.x >> wide) {
-            const char *src = from(row);
-#pragma unroll 1
-            for (int i = at; i < pieces; i += 1 << wide) {
-                bool have = src && i * U < bytes;
-                copyAsync<U>(dst + row * stride + i * U, have ? src + i * U : (const char *)cache.layer, have ? U : 0);
-            }
-        }
+            for (int i = 0; i < 16; i += 4) copyAsync<4>(dst + i, src + i, have > i ? 4 : 0);
     }
 
-    // load begins to fill the stage at dst with what w names.
-    template <int U> __device__ void loadBy(const Work &w, unsigned dst) const
+    // load begins to fill the stage that w names. A thread has the same piece of 16 bytes of several keys.
+    __device__ void load(const Work &w, int unit) const
     {
-        int keyTiles = keysTo(w.part), base = w.part * PARTITION;
-        const long long *group = groups + (w.part & 1) * 16;
-        if (w.tile < keyTiles) {
-            int first = w.tile * KEYS, width = min(SLAB, cache.kDim - w.slab * SLAB), padded = min(SLAB, kPad - w.slab * SLAB);
-            rows<U>(dst, KEYS, KEY_ROW, width * codeBytes<T>, padded * codeBytes<T>, [&](int i) -> const char * {
-                int pos = base + first + i;
-                if (pos < low || pos >= high) return nullptr;
-                return (const char *)group[(first + i) / 16] + ((long long)(i & 15) * cache.kDim + w.slab * SLAB) * codeBytes<T>;
-            });
+        const Group *group = groups + (w.part & 1) * 16;
+        const unsigned seen = high - low;
+        if (w.tile < w.keyEnd) {
+            unsigned at = threadIdx.x % 8 * 16, row = threadIdx.x / 8;
+            int slab = w.slab * 128, have = keyBytes - slab - at;
+            if (at + slab >= kPad * codeBytes<T>) return;
+            unsigned pos = w.part * PARTITION + w.tile * KEYS - low, dst = stages + w.dst * STAGE + row * KEY_ROW + at;
+            long long off = row % 16 * keyBytes + slab + at;
+            group += w.tile * (KEYS / 16);
+#pragma unroll 2
+            for (; row < KEYS; row += blockDim.x / 8, dst += blockDim.x / 8 * KEY_ROW)
+                piece(dst, group[row / 16].keys + off, pos + row < seen ? have : 0, unit);
         } else {
-            int first = (w.tile - keyTiles) * KV;
-            rows<U>(dst, KV, VROW, cache.vDim * codeBytes<T>, 32 * N * codeBytes<T>, [&](int i) -> const char * {
-                int pos = base + first + i;
-                if (pos < low || pos >= high) return nullptr;
-                int token = (pos & ~15) % cache.blockTokens;
-                return valuesOf(group[(first + i) / 16], token) + (i & 15) * cache.vDim * codeBytes<T>;
-            });
+            constexpr unsigned PIECES = 2 * N * codeBytes<T>;
+            unsigned at = threadIdx.x % PIECES * 16, row = threadIdx.x / PIECES, first = (w.tile - w.keyEnd) * KV;
+            int have = valueBytes - at;
+            unsigned pos = w.part * PARTITION + first - low, dst = stages + w.dst * STAGE + row * VROW + at;
+#pragma unroll 2
+            for (; row < KV; row += blockDim.x / PIECES, dst += blockDim.x / PIECES * VROW)
+                piece(dst, group[(first + row) / 16].values + (row % 16 * valueBytes + at), pos + row < seen ? have : 0, unit);
         }
+    }
+
+    // begin sets w to the first stage of a partition.
+    __device__ void begin(Work &w, int part) const
+    {
+        w.part = part;
+        w.tile = keysFrom(part);
+        w.slab = 0;
+        w.keyEnd = keysTo(part);
+        w.end = w.keyEnd + valuesTo(part);
     }
 
     // next loads the stage that w names, if it is before partition `end`, and moves w on.
-    __device__ void next(Work &w, int end, int &stage, int unit) const
+    __device__ void next(Work &w, int end, int unit) const
     {
         if (w.part < end) {
-            unsigned dst = stages + stage * STAGE;
-            if (unit == 16) loadBy<16>(w, dst);
-            else loadBy<4>(w, dst);
-            int keyTiles = keysTo(w.part);
-            if (w.tile < keyTiles) {
-                if (++w.slab == slabs) {
-                    w.slab = 0;
-                    if (++w.tile == keyTiles) w.tile += valuesFrom(w.part);
-                }
-            } else if (++w.tile == keyTiles + valuesTo(w.part)) {
-                w.part++;
-                w.tile = keysFrom(w.part);
+            load(w, unit);
+            if (w.tile >= w.keyEnd) {
+                if (++w.tile == w.end) begin(w, w.part + 1);
+            } else if (++w.slab == slabs) {
+                w.slab = 0;
+                if (++w.tile == w.keyEnd) w.tile += valuesFrom(w.part);
             }
         }
         commitAsync();
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        w.dst = w.dst == stageCount - 1 ? 0 : w.dst + 1;
     }
 };
 
@@ -247,7 +281,7 @@ template <int T, int N> struct Attention {
 #define PARAMS \
     float *dst, int dstStride, const float *q, int qStride, float *partial, float2 *partialSums, \
     const int *starts, const int *contexts, int S, const int *tables, int tableStride, CACHE_PARAMS, \
-    int per, int from, int to, int atLeast, int atMost, int parts, int unit, float scale, float cap, int window
+    int per, int from, int to, int atLeast, int atMost, int parts, int stageCount, int unit, float scale, float cap, int window
 
 // attend: grid (tiles, G, partitions or 1), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a
 // power of two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
@@ -279,6 +313,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     }
     a.kPad = (kDim + A::STEP - 1) / A::STEP * A::STEP;
     a.slabs = (a.kPad + A::SLAB - 1) / A::SLAB;
+    a.stageCount = stageCount;
+    a.keyBytes = kDim * codeBytes<T>;
+    a.valueBytes = vDim * codeBytes<T>;
     const int qRow = (a.kPad + 8) * 2;
     a.shared = (unsigned)__cvta_generic_to_shared(memory);
     a.qHigh = a.shared;
@@ -287,15 +324,17 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.sums = (float *)(memory + R * (2 * qRow + WEIGHT_ROW));
     a.largest = a.sums + R * 17;
     a.up = a.largest + R * 4;
-    a.groups = (long long *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 22) + 2 * 16 * 8;
+    a.groups = (Group *)(a.up + R);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 22) + 2 * 16 * sizeof(Group);
 
     if (threadIdx.x < 16) a.find(part, threadIdx.x);
     __syncthreads();
-    Work work = {part, a.keysFrom(part), 0};
-    int loading = 0, using_ = 0;
+    Work work;
+    work.dst = 0;
+    a.begin(work, part);
+    int reading = 0; // stage
 #pragma unroll 1
-    for (int i = 0; i < STAGES - 1; i++) a.next(work, end, loading, unit);
+    for (int i = 1; i < stageCount; i++) a.next(work, end, unit);
 
     // q, high and low.
 #pragma unroll 1
@@ -316,7 +355,7 @@ template <int T, int N> __device__ void attend(PARAMS)
 #pragma unroll 1
         for (int d = lane; d < a.kPad; d += 32) {
             float v = have && d < kDim ? __fmul_rn(x[d], by) : 0;
-            int at = scaled<T> ? (d & ~15) | (d & 12) >> 1 | (d & 1) | (d & 2) << 2 : d;
+            int at = scaled<T> ? (d & ~15) | (d & 12) >> 1 | (d & 2) >> 1 | (d & 1) << 3 : d;
             unsigned short high = A::HALF ? floatToHalf(v) : floatToBF16(v), lower;
             float rest;
             if (A::HALF) {
@@ -332,6 +371,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     // This lane's two rows of the tile of 16.
     const int row0 = tile * 16 + lane / 4, row1 = row0 + 8, column = lane % 4 * 2;
     const int to0 = seesTo(row0), to1 = seesTo(row1), from0 = seesFrom(to0), from1 = seesFrom(to1);
+    // Positions that all rows of the block see.
+    const int allFrom = seesFrom(a.high), allTo = seesTo(0);
+    const bool oneToken = allTo == a.high;
     float M0 = LOWEST, M1 = LOWEST, L0 = 0, L1 = 0, O[N][4];
 #pragma unroll
     for (int j = 0; j < N; j++) O[j][0] = O[j][1] = O[j][2] = O[j][3] = 0;
@@ -346,11 +388,13 @@ template <int T, int N> __device__ void attend(PARAMS)
 
     // wait is the barrier at which the next stage in order can be read, and the one before it be filled again.
     auto wait = [&]() {
-        waitAsync<STAGES - 2>();
+        if (stageCount == 2) waitAsync<0>();
+        else if (stageCount == 3) waitAsync<1>();
+        else waitAsync<2>();
         __syncthreads();
-        a.next(work, end, loading, unit);
-        unsigned at = a.stages + using_ * A::STAGE;
-        using_ = using_ == STAGES - 1 ? 0 : using_ + 1;
+        a.next(work, end, unit);
+        unsigned at = a.stages + reading * A::STAGE;
+        reading = reading == stageCount - 1 ? 0 : reading + 1;
         return at;
     };
 
@@ -371,12 +415,10 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                int pos = base + t * KEYS + w * 16;
-                long long at = a.groups[(part & 1) * 16 + t * 4 + w];
+                const unsigned *at = (const unsigned *)a.groups[(part & 1) * 16 + t * 4 + w].scales;
                 if (at) {
-                    int token = pos % blockTokens;
-                    keyScale = ((const unsigned *)a.scalesOf(at, token, a.head))[lane % 8];
-                    valueScaleT = ((const unsigned *)a.scalesOf(at, token, heads + a.head))[lane % 8];
+                    keyScale = at[lane % 8];
+                    valueScaleT = at[heads * blockTokens / 2 + lane % 8];
                 }
             }
             float high[2][4] = {}, lowF[2][4] = {};
@@ -385,7 +427,7 @@ template <int T, int N> __device__ void attend(PARAMS)
                 unsigned stage = wait() + keyAt;
                 unsigned q0 = qHigh + slab * A::SLAB * 2, q1 = qLow + slab * A::SLAB * 2;
                 int n = min(A::SLAB, a.kPad - slab * A::SLAB) / A::STEP;
-#pragma unroll 1
+#pragma unroll 2
                 for (int k = 0; k < n; k++) {
                     unsigned b[4], qh[4], ql[4];
                     ldmatrix4(b, stage + k * 32);
@@ -396,10 +438,10 @@ template <int T, int N> __device__ void attend(PARAMS)
                             ldmatrix4(ql, q1 + k * 64 + half * 32);
 #pragma unroll
                             for (int j = 0; j < 2; j++) {
-                                unsigned p[2];
-                                codesToHalves<T>(b[half * 2 + j], p);
-                                mmaF16(high[j], qh, p[0], p[1]);
-                                mmaF16Half(lowH[j], ql, p[0], p[1]);
+                                unsigned even, odd;
+                                codesToF16<T>(b[half * 2 + j], even, odd);
+                                mmaF16(high[j], qh, even, odd);
+                                mmaF16Half(lowH[j], ql, even, odd);
                             }
                         }
                     } else {
@@ -511,15 +553,43 @@ template <int T, int N> __device__ void attend(PARAMS)
                 ldmatrix4(p, weights + (t * A::KV + k * 16) * 2);
                 unsigned at = stage + k * 16 * A::VROW;
                 if (!scaled<T>) {
+                    // Where some rows see what others do not, 0 times an infinity would show.
+                    int pos = base + t * A::KV + k * 16;
+                    bool apart = (pos < allFrom || pos + 16 > allTo) && !oneToken;
+                    unsigned bad = 0;
 #pragma unroll
                     for (int j = 0; j < N; j += 2) {
                         ldmatrix4t(b, at + j * 16);
+                        if (apart)
+#pragma unroll
+                            for (int i = 0; i < 4; i++) {
+                                unsigned finite = finiteOnly<T>(b[i]);
+                                bad |= finite ^ b[i];
+                                b[i] = finite;
+                            }
                         if (T == F16) {
                             mmaF16(o[j], p, b[0], b[1]);
                             mmaF16(o[j + 1], p, b[2], b[3]);
                         } else {
                             mmaBF16(o[j], p, b[0], b[1]);
                             mmaBF16(o[j + 1], p, b[2], b[3]);
+                        }
+                    }
+                    if (apart && __any_sync(~0u, bad != 0)) {
+                        const char *value = memory + (stage - valueAt - a.shared) + k * 16 * A::VROW + (w * 8 * N + column) * 2;
+                        const char *weight = memory + (a.weights - a.shared) + (t * A::KV + k * 16) * 2;
+#pragma unroll 1
+                        for (int i = 0; i < 16; i++, pos++) {
+                            bool seen0 = pos >= from0 && pos < to0, seen1 = pos >= from1 && pos < to1;
+                            float p0 = float16<T>(*(const unsigned short *)(weight + row0 * WEIGHT_ROW + i * 2));
+                            float p1 = float16<T>(*(const unsigned short *)(weight + row1 * WEIGHT_ROW + i * 2));
+#pragma unroll
+                            for (int j = 0; j < N * 2; j++) {
+                                float v = float16<T>(*(const unsigned short *)(value + i * A::VROW + j / 2 * 16 + j % 2 * 2));
+                                if (__fsub_rn(v, v) == 0) continue;
+                                if (seen0) o[j / 2][j % 2] = __fmaf_rn(p0, v, o[j / 2][j % 2]);
+                                if (seen1) o[j / 2][2 + j % 2] = __fmaf_rn(p1, v, o[j / 2][2 + j % 2]);
+                            }
                         }
                     }
                 } else {
@@ -529,8 +599,11 @@ template <int T, int N> __device__ void attend(PARAMS)
                         else ldmatrix4t(b, at + j * 8);
 #pragma unroll
                         for (int i = 0; i < (N == 2 ? 1 : 2); i++) {
-                            mmaBF16(o[j + 2 * i], p, codesToBF16<T>(b[2 * i]), codesToBF16<T>(b[2 * i + 1]));
-                            mmaBF16(o[j + 2 * i + 1], p, codesToBF16<T>(b[2 * i] >> 8), codesToBF16<T>(b[2 * i + 1] >> 8));
+                            unsigned even[2], odd[2];
+                            codesToBF16<T>(b[2 * i], even[0], odd[0]);
+                            codesToBF16<T>(b[2 * i + 1], even[1], odd[1]);
+                            mmaBF16(o[j + 2 * i], p, even[0], even[1]);
+                            mmaBF16(o[j + 2 * i + 1], p, odd[0], odd[1]);
                         }
                     }
                 }
@@ -558,11 +631,10 @@ template <int T, int N> __device__ void attend(PARAMS)
         }
     }
 
-    // Column i % 2 of this lane, of tile j of the warp's N.
-    auto columnOf = [&](int j, int i) {
-        return w * 8 * N + (scaled<T> ? j / 2 * 16 + (column + i % 2) * 2 + j % 2 : j * 8 + column + i % 2);
-    };
+    // A lane has C neighbouring columns of each pair of tiles (of 16-bit values: of each tile).
+    constexpr int C = scaled<T> ? 4 : 2;
     const int H = heads * per;
+    const bool wide = parts || !((size_t)dst % 16 || dstStride % 4 || vDim % 4);
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         int row = r ? row1 : row0;
@@ -576,12 +648,23 @@ template <int T, int N> __device__ void attend(PARAMS)
             if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(r ? M1 : M0, L);
         }
 #pragma unroll
-        for (int j = 0; j < N; j++)
+        for (int j = 0; j < N; j += C / 2) {
+            int c = w * 8 * N + j * 8 + lane % 4 * C;
+            if (c >= vDim) break;
+            float v[C];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                int c = columnOf(j, i);
-                if (c < vDim) out[c] = parts ? O[j][r * 2 + i] : finished(O[j][r * 2 + i], L);
+            for (int i = 0; i < C; i++) {
+                v[i] = scaled<T> ? O[j + i % 2][r * 2 + i / 2] : O[j][r * 2 + i];
+                if (!parts) v[i] = finished(v[i], L);
             }
+            if (!wide)
+#pragma unroll
+                for (int i = 0; i < C; i++) out[c + i] = v[i];
+            else if (C == 4)
+                *(float4 *)(out + c) = make_float4(v[0], v[1], v[C - 2], v[C - 1]);
+            else
+                *(float2 *)(out + c) = make_float2(v[0], v[1]);
+        }
     }
 }
 
@@ -590,7 +673,7 @@ template <int T, int N> __device__ void attend(PARAMS)
     extern "C" __global__ __launch_bounds__(threads, 1) void name(PARAMS) \
     { \
         attend<T, N>(dst, dstStride, q, qStride, partial, partialSums, starts, contexts, S, tables, tableStride, layer, pageBytes, \
-            blockBytes, blocksPerPage, blockTokens, heads, kDim, vDim, per, from, to, atLeast, atMost, parts, unit, scale, cap, window); \
+            blockBytes, blocksPerPage, blockTokens, heads, kDim, vDim, per, from, to, atLeast, atMost, parts, stageCount, unit, scale, cap, window); \
     }
 #define WIDTHS(name, T) \
     ENTRY(name##_64, T, 2, 512) \

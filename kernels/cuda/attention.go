@@ -20,7 +20,8 @@ type attentionShape struct {
 	rows   int // most rows of a block
 	unit   int // bytes that a copy moves
 	perRow int // bytes of shared memory a row
-	rest   int // and a block
+	block  int // and a block
+	stage  int // and each of its 2 to 4 stages
 }
 
 // newAttentionShape finds the entry for a cache, or says what it has that none takes.
@@ -53,22 +54,36 @@ func newAttentionShape(kv kernels.KV) (s attentionShape, err error) {
 	kPad := (l.KDim + step - 1) / step * step
 	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+4+1)
 	valueRow := width*size + 16
-	stage := max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
-	s.rest = 2*16*8 + 3*stage
+	s.stage = max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
+	s.block = 2 * 16 * 32
 	s.rows = 64
 	if width > 128 {
 		s.rows = 32
 	}
-	for s.rows > 16 && s.sharedBytes(s.rows) > blockSharedBytes {
+	for s.rows > 16 && s.sharedBytes(s.rows, 2) > blockSharedBytes {
 		s.rows -= 16
 	}
-	if n := s.sharedBytes(s.rows); n > blockSharedBytes {
+	if n := s.sharedBytes(s.rows, 2); n > blockSharedBytes {
 		return s, fmt.Errorf("%s: heads of %d and %d values of %v need %d bytes of shared memory, a block has %d", op, l.KDim, l.VDim, l.DType, n, blockSharedBytes)
 	}
 	return s, nil
 }
 
-func (s attentionShape) sharedBytes(rows int) int { return rows*s.perRow + s.rest }
+func (s attentionShape) sharedBytes(rows, stages int) int {
+	return rows*s.perRow + s.block + stages*s.stage
+}
+
+// stages is how many stages a block of that many rows has: what lets two blocks share a multiprocessor, or else what fits.
+func (s attentionShape) stages(rows int) int {
+	for _, limit := range []int{blockSharedBytes/2 - 512, blockSharedBytes} {
+		for n := 4; n >= 2; n-- {
+			if s.sharedBytes(rows, n) <= limit {
+				return n
+			}
+		}
+	}
+	panic("cuda: attention: a shape that does not fit")
+}
 
 // bucket is n to the next power of two.
 func bucket(n int) int { return 1 << bits.Len(uint(n-1)) }
@@ -111,12 +126,13 @@ func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, r kernels.Ragge
 		scale *= 256
 	}
 	launch := func(rows, from, to, atLeast, atMost, parts int, partial, sums uint64) {
+		stages := shape.stages(rows)
 		tiles := ((to-from)*per + min(S, to-from)*(rows-1)) / rows
 		args := []uint64{argT(dst), arg(dst.Stride), argT(q), arg(q.Stride), partial, sums,
 			r.Starts.Addr, r.Contexts.Addr, arg(S), kv.Tables.Addr, arg(kv.Stride)}
 		args = append(args, cacheArgs(kv)...)
-		args = append(args, arg(per), arg(from), arg(to), arg(atLeast), arg(atMost), arg(parts), arg(shape.unit), argF(scale), argF(soft), arg(p.Window))
-		d.launch(op, "attention", shape.entry, [3]int{tiles, l.Heads, max(1, parts)}, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows), args...)
+		args = append(args, arg(per), arg(from), arg(to), arg(atLeast), arg(atMost), arg(parts), arg(stages), arg(shape.unit), argF(scale), argF(soft), arg(p.Window))
+		d.launch(op, "attention", shape.entry, [3]int{tiles, l.Heads, max(1, parts)}, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows, stages), args...)
 	}
 	if long {
 		launch(shape.rows, 0, T, attentionSplit+1, math.MaxInt32, 0, 0, 0)

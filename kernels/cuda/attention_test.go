@@ -4,15 +4,18 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
 	"github.com/openinfer-go/openinfer/kernels/ref"
 )
 
-// span is a sequence's share of a step: n tokens, the last at position context-1.
-type span struct{ n, context int }
+// stretch is a sequence's share of a step: n tokens, the last at position context-1.
+type stretch struct{ n, context int }
 
 // attentionCase is a layer's attention over a filled cache.
 type attentionCase struct {
@@ -20,7 +23,7 @@ type attentionCase struct {
 	typ                        kernels.DType
 	blockTokens                int
 	params                     kernels.AttentionParams
-	spans                      []span
+	spans                      []stretch
 }
 
 func (c attentionCase) String() string {
@@ -62,13 +65,13 @@ func (c attentionCase) world(seed uint64) *attentionWorld {
 		w.tables[i] = -1 << 30
 	}
 	tokens := 0
-	for s, span := range c.spans {
-		tokens += span.n
+	for s, one := range c.spans {
+		tokens += one.n
 		low := 0
 		if c.params.Window > 0 {
-			low = max(0, span.context-span.n+1-c.params.Window)
+			low = max(0, one.context-one.n+1-c.params.Window)
 		}
-		for p := low; p < span.context; p++ {
+		for p := low; p < one.context; p++ {
 			entry := &w.tables[s*w.stride+p/c.blockTokens]
 			if *entry < 0 {
 				*entry, free = int32(free[0]), free[1:]
@@ -222,16 +225,16 @@ func attentionTolerance(t kernels.DType) float64 {
 func TestAttention(t *testing.T) {
 	full := kernels.AttentionParams{Scale: 0.1}
 	for _, c := range []attentionCase{
-		{6, 2, 64, 64, kernels.F16, 16, full, []span{{1, 300}, {0, 5}, {20, 270}, {1, 1}}},
-		{4, 2, 128, 128, kernels.BF16, 32, kernels.AttentionParams{Scale: 0.1, SoftCap: 3}, []span{{3, 40}, {17, 17}}},
-		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.05, Window: 100}, []span{{1, 600}, {18, 300}}},
-		{3, 1, 256, 256, kernels.I8, 16, full, []span{{1, 70}, {18, 50}}},
-		{2, 1, 512, 512, kernels.F16, 48, full, []span{{1, 70}, {18, 50}}},
-		{2, 1, 512, 512, kernels.F8E4M3, 48, full, []span{{1, 70}, {18, 50}}},
-		{4, 1, 72, 44, kernels.I8, 16, full, []span{{1, 70}, {18, 50}}},
-		{4, 1, 24, 40, kernels.F16, 16, full, []span{{1, 70}, {18, 50}}},
-		{4, 1, 192, 128, kernels.BF16, 16, full, []span{{1, 70}, {18, 50}}},
-		{4, 1, 80, 96, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.1, Window: 1}, []span{{1, 70}, {18, 50}}},
+		{6, 2, 64, 64, kernels.F16, 16, full, []stretch{{1, 300}, {0, 5}, {20, 270}, {1, 1}}},
+		{4, 2, 128, 128, kernels.BF16, 32, kernels.AttentionParams{Scale: 0.1, SoftCap: 3}, []stretch{{3, 40}, {17, 17}}},
+		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.05, Window: 100}, []stretch{{1, 600}, {18, 300}}},
+		{3, 1, 256, 256, kernels.I8, 16, full, []stretch{{1, 70}, {18, 50}}},
+		{2, 1, 512, 512, kernels.F16, 48, full, []stretch{{1, 70}, {18, 50}}},
+		{2, 1, 512, 512, kernels.F8E4M3, 48, full, []stretch{{1, 70}, {18, 50}}},
+		{4, 1, 72, 44, kernels.I8, 16, full, []stretch{{1, 70}, {18, 50}}},
+		{4, 1, 24, 40, kernels.F16, 16, full, []stretch{{1, 70}, {18, 50}}},
+		{4, 1, 192, 128, kernels.BF16, 16, full, []stretch{{1, 70}, {18, 50}}},
+		{4, 1, 80, 96, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.1, Window: 1}, []stretch{{1, 70}, {18, 50}}},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			d := open(t, 1)
@@ -248,5 +251,224 @@ func TestAttention(t *testing.T) {
 			}
 			t.Logf("worst error %.2g of the largest value", worst/w.largest)
 		})
+	}
+}
+
+// steps returns w with other spans of its one sequence as sequences of a step: rows as w has them.
+func (w *attentionWorld) steps(spans ...stretch) *attentionWorld {
+	o, whole := *w, w.spans[0]
+	o.spans, o.tables, o.q = spans, nil, nil
+	for _, s := range spans {
+		o.tables = append(o.tables, w.tables[:w.stride]...)
+		if s.n == 0 {
+			continue
+		}
+		from := s.context - s.n - (whole.context - whole.n)
+		o.q = append(o.q, w.q[from*w.qStride:(from+s.n)*w.qStride]...)
+	}
+	return &o
+}
+
+// sameRows wants what got has of the spans in what all has of the whole sequence, in every bit.
+func (w *attentionWorld) sameRows(t *testing.T, all, got []float32, spans ...stretch) {
+	t.Helper()
+	cols, first, row := w.heads*w.vDim, w.spans[0].context-w.spans[0].n, 0
+	for _, s := range spans {
+		for p := s.context - s.n; p < s.context; p++ {
+			for i := range cols {
+				a, b := all[(p-first)*cols+i], got[row*cols+i]
+				if math.Float32bits(a) != math.Float32bits(b) {
+					t.Fatalf("position %d, column %d: %v (%08x) in %v, %v (%08x) in %v", p, i, a, math.Float32bits(a), w.spans, b, math.Float32bits(b), spans)
+				}
+			}
+			row++
+		}
+	}
+}
+
+// TestAttentionRowAlone wants a token's bits not to depend on what is computed beside it, and how.
+func TestAttentionRowAlone(t *testing.T) {
+	for _, c := range []attentionCase{
+		{6, 1, 64, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 0.1}, []stretch{{60, 300}}},
+		{2, 1, 96, 128, kernels.BF16, 16, kernels.AttentionParams{Scale: 0.1, Window: 70}, []stretch{{60, 290}}},
+		{3, 1, 256, 256, kernels.F8E4M3, 32, kernels.AttentionParams{Scale: 0.02, SoftCap: 5}, []stretch{{40, 280}}},
+		{1, 1, 64, 512, kernels.I8, 16, kernels.AttentionParams{Scale: 0.02}, []stretch{{40, 280}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			d := open(t, 1)
+			defer d.Close()
+			w := c.world(5)
+			all := w.run(t, d)
+			end := c.spans[0].context
+			for _, spans := range [][]stretch{
+				{{1, end - 3}, {1, end}, {1, end - 29}},
+				{{17, end - 5}, {1, end - 30}, {5, end}},
+				{{3, end - 20}, {0, 7}, {33, end - 1}},
+			} {
+				w.sameRows(t, all, w.steps(spans...).run(t, d), spans...)
+			}
+		})
+	}
+}
+
+// TestAttentionNotFinite: a value that overflowed shows in the tokens that see it, and in no other of their tile.
+func TestAttentionNotFinite(t *testing.T) {
+	for _, typ := range []kernels.DType{kernels.F16, kernels.BF16} {
+		c := attentionCase{2, 1, 32, 80, typ, 16, kernels.AttentionParams{Scale: 0.1, Window: 50}, []stretch{{40, 70}}}
+		w := c.world(9)
+		d := open(t, 1)
+		defer d.Close()
+		clean := w.run(t, d)
+		const position, dim = 45, 77
+		l := w.layout
+		at := l.BlockOffset(w.tables[position/16]) + int64(16*l.LayerBytes()) + int64(16*l.KDim*2) + int64((position%16*l.VDim+dim)*2)
+		copy(w.pages[at:], map[kernels.DType]string{kernels.F16: "\x00\x7c", kernels.BF16: "\x80\x7f"}[typ])
+		got := w.run(t, d)
+		for i := range got {
+			column, p := i%(c.heads*c.vDim), 30+i/(c.heads*c.vDim)
+			sees := column%c.vDim == dim && p >= position
+			if finite := got[i]-got[i] == 0; sees == finite {
+				t.Fatalf("%v: position %d, column %d: %v", typ, p, column, got[i])
+			}
+			if !sees && math.Float32bits(got[i]) != math.Float32bits(clean[i]) {
+				t.Fatalf("%v: position %d, column %d: %v beside an infinity, %v without", typ, p, column, got[i], clean[i])
+			}
+		}
+	}
+}
+
+// TestAttentionWorkspace: rows that do not fit the workspace are taken in turn, and one row that does not is refused.
+func TestAttentionWorkspace(t *testing.T) {
+	c := attentionCase{2, 1, 32, 32, kernels.F16, 16, kernels.AttentionParams{Scale: 0.1}, []stretch{{1, 300}, {4, 290}, {1, 7}}}
+	w := c.world(11)
+	run := func(bytes int64) ([]float32, int) {
+		d, err := Open(driver.NewInterpreter(1), Options{WorkspaceBytes: bytes, StepBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		launches := 0
+		d.drv.(*driver.Interpreter).Launched = func(string, [3]int, [3]int, *ptx.Result) { launches++ }
+		return w.run(t, d), launches
+	}
+	const row = 2 * 2 * (32*4 + 8) // heads, partitions
+	all, one := run(1 << 20)
+	tiled, many := run(2*row + 8)
+	if one != 2 || many != 6 {
+		t.Errorf("%d launches with room, %d with room for two rows of six", one, many)
+	}
+	for i := range all {
+		if math.Float32bits(all[i]) != math.Float32bits(tiled[i]) {
+			t.Fatalf("value %d: %v, and %v in tiles", i, all[i], tiled[i])
+		}
+	}
+}
+
+// TestAttentionRefuses: what no kernel takes is refused with its numbers before anything runs.
+func TestAttentionRefuses(t *testing.T) {
+	for _, c := range []struct {
+		attentionCase
+		workspace int64
+		want      string
+	}{
+		{attentionCase{1, 1, 516, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 3}}}, 1 << 20, "attention: heads of 516 and 64 values"},
+		{attentionCase{1, 1, 64, 66, kernels.I8, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 3}}}, 1 << 20, "attention: heads of 64 and 66 values of int8"},
+		{attentionCase{4, 1, 64, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 300}}}, 1 << 10, "attention: 2 partitions of 4 heads of 64 values need 2112 bytes, the workspace has 1024"},
+	} {
+		d, err := Open(driver.NewInterpreter(1), Options{WorkspaceBytes: c.workspace, StepBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := c.world(1)
+		pages, err := d.Alloc(int64(len(w.pages)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := d.Alloc(1 << 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, dst := w.tensors(x.Slice(0, 1<<19), x.Slice(1<<19, 1<<19))
+		d.Begin()
+		d.Attention(dst, q, w.kv(d, pages), w.ragged(d), w.params)
+		if err := d.End(); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("got %v, want %s...", err, c.want)
+		}
+		d.Close()
+	}
+}
+
+// attentionCounts runs w and returns grids and counters of its launches, by kernel.
+func attentionCounts(t testing.TB, w *attentionWorld) (map[string][3]int, map[string]ptx.Counters) {
+	t.Helper()
+	d := open(t, 1)
+	defer d.Close()
+	grids, counts := map[string][3]int{}, map[string]ptx.Counters{}
+	d.drv.(*driver.Interpreter).Launched = func(kernel string, grid, _ [3]int, r *ptx.Result) {
+		grids[kernel], counts[kernel] = grid, r.Counters
+	}
+	w.run(t, d)
+	return grids, counts
+}
+
+// TestAttentionTraffic: decode reads keys and values once for all query heads of theirs, in whole sectors; shared memory has
+// no bank conflicts where tiles move.
+func TestAttentionTraffic(t *testing.T) {
+	for _, c := range []attentionCase{
+		{6, 1, 256, 256, kernels.F16, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
+		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
+		{4, 1, 128, 128, kernels.BF16, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
+		{4, 1, 128, 128, kernels.I8, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 256}}},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			w := c.world(3)
+			_, counts := attentionCounts(t, w)
+			entry := newEntry(t, w)
+			n := counts[entry]
+			need := float64(int64(c.spans[0].context)*w.layout.LayerBytes() + int64(c.heads*c.kDim*4))
+			if got := float64(n.DRAMReadBytes); got > 1.01*need {
+				t.Errorf("%.0f bytes read, %.0f are there", got, need)
+			}
+			if n.GlobalLoads.Efficiency < 0.99 {
+				t.Errorf("%.2f %% of loaded sectors wanted", 100*n.GlobalLoads.Efficiency)
+			}
+			sums := float64((c.heads*c.vDim + 2*c.heads) * 4 * (c.spans[0].context / kernels.AttentionPartition))
+			if got := float64(n.DRAMWriteBytes); got > 1.05*sums {
+				t.Errorf("%.0f bytes written, sums have %.0f", got, sums)
+			}
+			if n.BankConflicts*200 > n.SharedWavefronts {
+				t.Errorf("%d bank conflicts in %d", n.BankConflicts, n.SharedWavefronts)
+			}
+			for _, l := range n.Lines {
+				if l.BankConflicts > 0 && (l.File != "attention.cu" || l.Executed > 100) {
+					t.Errorf("%s:%d: %d bank conflicts in %d", l.File, l.SourceLine, l.BankConflicts, l.Executed)
+				}
+			}
+		})
+	}
+}
+
+// newEntry is the name of the kernel for w's cache.
+func newEntry(t testing.TB, w *attentionWorld) string {
+	s, err := newAttentionShape(kernels.KV{Layout: &w.layout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.entry
+}
+
+// TestAttentionLaunches: steps of the same tokens and sequences launch the same grids as contexts grow within a power of two
+// of partitions, whatever their order.
+func TestAttentionLaunches(t *testing.T) {
+	grids := func(spans ...stretch) string {
+		c := attentionCase{2, 1, 16, 16, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, spans}
+		g, _ := attentionCounts(t, c.world(1))
+		return fmt.Sprint(g)
+	}
+	if a, b := grids(stretch{1, 513}, stretch{1, 2}, stretch{1, 30}), grids(stretch{1, 300}, stretch{1, 1000}, stretch{1, 1}); a != b {
+		t.Errorf("%s for contexts up to 513, %s up to 1000", a, b)
+	}
+	if a, b := grids(stretch{2, 60}, stretch{20, 20}), grids(stretch{19, 260}, stretch{3, 50}); a != b {
+		t.Errorf("%s and %s for a chunk and a short one", a, b)
 	}
 }

@@ -25,7 +25,7 @@ func convolve(t testing.TB, d kernels.Device, l kernels.StateLayout, starts, in,
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}
-	return floatsOf(t, d, y), contents(t, d, pages.Buf)
+	return floatsOf(t, d, y), held(t, d, pages.Buf)
 }
 
 // TestConvolutionOfChains: runs of one step that begin with what an earlier one left, in place, from a snapshot and back, of

@@ -16,8 +16,8 @@ template <int R, bool Whole> __device__ inline void steps(DELTA_PARAMETERS)
     __shared__ __align__(16) DeltaTile<R> tiles[2];
     int h = blockIdx.y, run = blockIdx.z, slab = (blockIdx.x * WARPS + threadIdx.x / 32) * SLAB;
     if (!chains[run]) return;
-    DeltaState state = {pages, pageBytes, in, out, perPage, firstUnit, statePages, H, K, V};
-    DeltaInputs x = deltaInputs(dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, h, H, K, V);
+    DeltaState state = DELTA_STATE;
+    DeltaInputs x = DELTA_INPUTS(h);
     bool none = Whole && slab >= V; // the last warp of a head of an odd number of slabs
     for (const int *next = chains + gridDim.z; run >= 0; run = next[run]) {
         int from = starts[run];

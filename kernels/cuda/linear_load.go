@@ -87,7 +87,7 @@ func (d *Device) unload(ps weight) {
 		if p.host != nil {
 			d.drv.FreeHost(p.host)
 		} else {
-			d.drv.Free(p.addr)
+			d.giveBytes(p.addr)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 			return p, 0, fmt.Errorf("load %s: %d bytes of pinned host memory: %w", ms[0].Name, total, err)
 		}
 	} else {
-		if p.addr, err = d.drv.Alloc(total); err != nil {
+		if p.addr, err = d.takeBytes(total); err != nil {
 			return p, 0, fmt.Errorf("load %s: %d bytes: %w", ms[0].Name, total, err)
 		}
 		bytes = total

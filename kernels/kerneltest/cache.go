@@ -181,7 +181,7 @@ func storedKeys(h *harness, g geometry) {
 			if math.Abs(want) > 60 {
 				continue // one weight is 0
 			}
-			if math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > 1e-5*(1+math.Abs(want)) {
+			if math.IsNaN(got) != math.IsNaN(want) || math.Abs(got-want) > 1e-5*(1+math.Abs(want))+h.tol.Attention {
 				h.Fatalf("position %d, head %d: score of value %d of the key %v at %d: got %v, want %v", p, head, looks(p, head), x, odd, got, want)
 			}
 		}
