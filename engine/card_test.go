@@ -224,3 +224,49 @@ func TestAnswersDoNotDependOnWhenACardWorks(t *testing.T) {
 		t.Errorf("at once:\n%s\nlate:\n%s", texts[0], texts[1])
 	}
 }
+
+// Models that do not fit together take turns on a card as anywhere: what comes back answers as before.
+func TestWeightsOnACardTakeTurns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interprets kernels")
+	}
+	drv := driver.NewInterpreter(1)
+	drv.Bytes = 1 << 30
+	e, err := Open(t.Context(), Options{
+		Models: []ModelSpec{
+			{Name: "llama", Path: testdata.Shared(t, "golden", "models", "llama")},
+			{Name: "qwen3", Path: testdata.Shared(t, "golden", "quant", "qwen3_ct_g32_asym")},
+		},
+		Device: "cuda", KVMemory: 8 << 20, WeightMemory: 1 << 20, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		openDriver: func() (driver.Driver, error) { return drv, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	var first [2]string
+	for round := range 2 {
+		for i, name := range []string{"llama", "qwen3"} {
+			events, err := e.Generate(t.Context(), Request{Model: name, Prompt: []int32{20, 21, 22}, MaxTokens: 3, IgnoreEOS: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			for ev := range events {
+				if got += fmt.Sprint(ev.Tokens); ev.Err != nil {
+					t.Fatal(ev.Err)
+				}
+			}
+			if round == 0 {
+				first[i] = got
+			} else if got != first[i] {
+				t.Errorf("%s: %s, and before %s", name, got, first[i])
+			}
+		}
+	}
+	for _, m := range e.Stats().Models {
+		if m.Loads == 0 {
+			t.Errorf("%s was never brought back", m.Name)
+		}
+	}
+}
