@@ -90,11 +90,8 @@ func (d *Device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int,
 		t.launch(d.workspace + uint64(int64(from)*sampleResultBytes))
 		from += n
 	}
-	if d.err != nil {
-		return
-	}
 	back := make([]byte, backBytes)
-	if !d.ok(d.fetch(back, d.workspace)) {
+	if !d.fetch(back, d.workspace) {
 		return
 	}
 	results := unsafe.Slice((*sampleResult)(unsafe.Pointer(&back[0])), len(out))
