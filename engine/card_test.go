@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/openinfer-go/openinfer/internal/testdata"
 	"github.com/openinfer-go/openinfer/kernels/cuda"
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
 )
@@ -171,5 +174,53 @@ func TestLoadingIsTold(t *testing.T) {
 	}
 	if last != told[0][1] || last == 0 {
 		t.Errorf("ends at %d of %d", last, told[0][1])
+	}
+}
+
+// A card runs what it is given when it likes. One that does nothing before somebody waits shows what is changed too
+// early, and one that works at once what is read too early.
+func TestAnswersDoNotDependOnWhenACardWorks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interprets kernels")
+	}
+	var texts [2]string
+	for i, late := range []bool{false, true} {
+		drv := driver.NewInterpreter(uint64(i))
+		drv.Bytes, drv.Late = 2<<30, late
+		e, err := Open(t.Context(), Options{
+			Models: []ModelSpec{{Name: "llama", Path: testdata.Shared(t, "golden", "models", "llama")}}, Device: "cuda",
+			KVMemory: 8 << 20, MaxBatchedTokens: 8, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			openDriver: func() (driver.Driver, error) { return drv, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		answers := make([]string, 3)
+		for k := range answers {
+			wg.Go(func() {
+				seed := int64(k)
+				r := Request{Model: "llama", Prompt: []int32{20, 21, 22, 23, 24, 25, 26, 27, 28, int32(30 + k)}, MaxTokens: 5, IgnoreEOS: true,
+					Sampling: SamplingParams{Temperature: float32(k), TopP: 1, RepetitionPenalty: 1.2, Seed: &seed}}
+				events, err := e.Generate(t.Context(), r)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for ev := range events {
+					if answers[k] += fmt.Sprint(ev.Tokens); ev.Err != nil {
+						t.Error(ev.Err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		texts[i] = strings.Join(answers, "\n")
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if texts[0] != texts[1] || !strings.Contains(texts[0], "{") {
+		t.Errorf("at once:\n%s\nlate:\n%s", texts[0], texts[1])
 	}
 }

@@ -100,21 +100,6 @@ func (d *Device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int,
 	}
 }
 
-// fetch fills dst from what the step's launches leave at src, and waits for them.
-func (d *Device) fetch(dst []byte, src uint64) bool {
-	if d.err != nil {
-		return false
-	}
-	err := d.drv.CopyToHost(dst, src, d.stream)
-	if err == nil {
-		err = d.drv.SyncStream(d.stream)
-	}
-	if err != nil {
-		err = fmt.Errorf("sample: %w", err)
-	}
-	return d.ok(err)
-}
-
 // sampledTop returns the first n of tokens; nil when none were asked for.
 func sampledTop(tokens []byte, asked, n int) []kernels.TokenLogprob {
 	if asked <= 0 {
