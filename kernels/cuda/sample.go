@@ -20,10 +20,6 @@ const (
 
 // The structs of sample.cuh; an address is a uint64.
 type (
-	sampleBins struct {
-		weight [256]uint64
-		count  [256]uint32
-	}
 	sampleJob struct {
 		x, peaks, bins, sums uint64
 		scale, logMinP       float32
@@ -50,8 +46,7 @@ type (
 )
 
 const (
-	sampleJobBytes    = int64(unsafe.Sizeof(sampleJob{}))
-	sampleBinsBytes   = int64(unsafe.Sizeof(sampleBins{}))
+	sampleBinsBytes   = int64(256 * (8 + 4))
 	sampleResultBytes = int64(unsafe.Sizeof(sampleResult{}))
 	sampleTokenBytes  = int64(unsafe.Sizeof(sampleToken{}))
 )
