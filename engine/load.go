@@ -129,6 +129,7 @@ func (e *Engine) loadModels(ctx context.Context) error {
 	for _, n := range sizes {
 		sum += n
 	}
+	loading := newLoading(sizes, e.options.Loading)
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	tight := room > 0 && sum > room
@@ -141,7 +142,7 @@ func (e *Engine) loadModels(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if err := e.loadOne(m); err != nil {
+			if err := e.loadOne(m, loading); err != nil {
 				return err
 			}
 			m.resident = true
@@ -180,11 +181,12 @@ func (e *Engine) weightRoom() (room int64, sizes []int64) {
 	return room, sizes
 }
 
-func (e *Engine) loadOne(m *model) error {
+func (e *Engine) loadOne(m *model, l *loading) error {
 	e.progress("loading " + m.name())
-	if err := e.options.loadModel(e.device, m); err != nil {
+	if err := e.options.loadModel(&counted{Device: e.device, loading: l, model: m.index}, m); err != nil {
 		return fmt.Errorf("model %s: %w", m.name(), err)
 	}
+	l.set(m.index, l.sizes[m.index])
 	for _, w := range m.odd {
 		e.log.Warn("the checkpoint contradicts itself", "model", m.name(), "what", w)
 	}

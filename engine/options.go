@@ -54,7 +54,10 @@ type Options struct {
 	HeartbeatLimit time.Duration // 0: 30 s
 	// Progress, when not nil, is told what start-up is doing.
 	Progress func(string)
-	Log      *slog.Logger // nil: slog.Default()
+	// Loading, when not nil, is told how many bytes of the models' weights are on the device while start-up loads them. It
+	// is called by one goroutine at a time.
+	Loading func(done, all int64)
+	Log     *slog.Logger // nil: slog.Default()
 
 	// Seams for tests: how long a model stays once it is loaded (sched.Limits.MinResident), what stands between the loop
 	// and the device, what looks at steps, and other loaders.
@@ -179,6 +182,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
+	}
+	if o.Loading == nil {
+		o.Loading = func(done, all int64) {}
 	}
 	if o.loadModel == nil {
 		o.loadModel = loadCheckpoint

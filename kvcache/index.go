@@ -23,6 +23,9 @@ func (x *index) tag(h *hash) uint32 {
 	return uint32(hi ^ lo)
 }
 
+// home is where an entry belongs that has no other one in its way.
+func (x *index) home(h *hash) int { return int(x.tag(h)) & (len(x.slots) - 1) }
+
 // sealedAs returns the block that is sealed with a hash, or 0, and the place in the index where it is or belongs.
 func (c *Cache) sealedAs(h *hash) (BlockID, int) {
 	x := &c.index

@@ -2,6 +2,7 @@ package kvcache
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -163,6 +164,71 @@ func TestTwins(t *testing.T) {
 	}
 	if s := p.Stats().Models[0]; s.Live != 0 || s.Cached != 2 {
 		t.Fatalf("%+v", s)
+	}
+}
+
+// TestQuiet: where Quiet says that there is nothing to do, tables that are left alone, and prepared before the rest, get what those get of
+// which each token is told.
+func TestQuiet(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"full":    {Groups: []Group{{BlockTokens: 16}}},
+		"groups":  {Groups: []Group{{BlockTokens: 48}, {Kind: SlidingWindow, BlockTokens: 16, Window: 37}, {BlockTokens: 32}}},
+		"window":  {Groups: []Group{{Kind: SlidingWindow, BlockTokens: 32, Window: 5}}},
+		"nocache": {Groups: []Group{{Kind: SlidingWindow, BlockTokens: 16, Window: 20}}, NoPrefixCache: true},
+		"state":   {Groups: []Group{{BlockTokens: 16}, {Kind: Recurrent, StatePages: 1}}},
+	} {
+		cfg.Model, cfg.BlocksPerPage = "m", 3
+		tokens, tables, caches := count(400), [2]*BlockTable{}, [2]*Cache{}
+		for i := range caches {
+			c, err := NewPool(100).NewCache(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			caches[i], tables[i] = c, c.NewTable(Identity{})
+		}
+		left := 0
+		for at, cut := 0, 20; at < len(tokens); at++ {
+			if at == cut { // as rejected drafts are
+				to := at - cut%4
+				cut += 21
+				at = caches[0].Truncate(tables[0], to)
+				if also := caches[1].Truncate(tables[1], to); also != at {
+					t.Fatalf("%s: cut to %d tokens, %d are kept, and %d of a table that was left alone", name, to, at, also)
+				}
+			}
+			for i, c := range caches {
+				tab := tables[i]
+				if i == 1 {
+					c.Prepare([]Growing{{tab, tokens[:at+1]}})
+				}
+				if quiet := c.Quiet(tab); i == 0 || at+1 > quiet {
+					if !c.Extend(tab, at+1, 0) {
+						t.Fatal("full")
+					}
+				} else {
+					left++
+				}
+				c.Advance(nil, tab, at, at+1, nil)
+				if i == 0 || at+1 >= c.Quiet(tab) {
+					c.Seal(tab, tokens[:at+1])
+				}
+			}
+			for g := range cfg.Groups {
+				if a, b := tables[0].Blocks(g), tables[1].Blocks(g); !slices.Equal(a, b) {
+					t.Fatalf("%s: %d tokens: blocks %v, and %v of a table that was left alone", name, at+1, a, b)
+				}
+			}
+			if a, b := caches[0].pool.Stats(), caches[1].pool.Stats(); !reflect.DeepEqual(a, b) {
+				t.Fatalf("%s: %d tokens: %+v, and %+v of a table that was left alone", name, at+1, a, b)
+			}
+			if a, b := caches[0].Peek(caches[0].NewTable(Identity{}), tokens), caches[1].Peek(caches[1].NewTable(Identity{}), tokens); a != b {
+				t.Fatalf("%s: %d tokens: %d are found, and %d of a table that was left alone", name, at+1, a, b)
+			}
+		}
+		if want := name != "state"; left > len(tokens)/2 != want {
+			t.Errorf("%s: %d of %d tokens asked for no blocks", name, left, len(tokens))
+		}
+		verify(t, caches[1].pool)
 	}
 }
 

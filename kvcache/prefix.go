@@ -33,11 +33,12 @@ func (c *Cache) chainTo(t *BlockTable, g, i int, tokens []int32) hash {
 		if j > 0 {
 			parent = &gt.chain[j-1]
 		}
-		c.buf = append(c.buf[:0], parent[:]...)
+		buf := append(c.buf[:0], parent[:]...)
 		for _, id := range tokens[j*size : (j+1)*size] {
-			c.buf = binary.LittleEndian.AppendUint32(c.buf, uint32(id))
+			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 		}
-		gt.chain = append(gt.chain, sha256.Sum256(c.buf))
+		c.buf = buf
+		gt.chain = append(gt.chain, sha256.Sum256(buf))
 	}
 	return gt.chain[i]
 }

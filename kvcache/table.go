@@ -95,6 +95,67 @@ func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	return true
 }
 
+// Quiet is how many tokens a table can have before it needs another Extend, and a Seal: with fewer, that would find nothing to do.
+// Of a model with recurrent state it is 0, for each step plans where it is.
+func (c *Cache) Quiet(t *BlockTable) int {
+	if c.statePages > 0 {
+		return 0
+	}
+	return min(t.given, t.next)
+}
+
+// Growing is a table and the tokens that Seal is to be called with soon, or the first of them.
+type Growing struct {
+	Table  *BlockTable
+	Tokens []int32
+}
+
+// Prepare reads what Extend and Seal are going to ask for where they have something to do, and hashes what will be full blocks.
+// In many tables at once the processor waits for their memory once, and not for one after the other. Nothing else changes by it;
+// the sum is only so that no look is left out.
+func (c *Cache) Prepare(list []Growing) (sum int) {
+	for _, x := range list {
+		sum += x.Table.tokens + x.Table.one[0].sealed
+	}
+	for _, x := range list {
+		for i := range x.Table.groups {
+			g := &x.Table.groups[i]
+			if n := len(g.blocks); n > 0 {
+				sum += int(g.blocks[n-1])
+			}
+			if n := len(g.chain); n > 0 {
+				sum += int(g.chain[n-1][0])
+			}
+		}
+	}
+	for _, x := range list {
+		for i := range x.Table.groups {
+			g := &x.Table.groups[i]
+			if n := len(g.blocks); n > 0 && g.blocks[n-1] != Padding {
+				sum += int(c.block(g.blocks[n-1]).refs)
+			}
+		}
+	}
+	if c.cfg.NoPrefixCache {
+		return sum
+	}
+	for _, x := range list {
+		for i, cfg := range c.cfg.Groups {
+			if n := len(x.Tokens) / cfg.BlockTokens; cfg.Kind != Recurrent && n > len(x.Table.groups[i].chain) {
+				c.chainTo(x.Table, i, n-1, x.Tokens)
+			}
+		}
+	}
+	for _, x := range list {
+		for i := range x.Table.groups {
+			if g := &x.Table.groups[i]; len(g.chain) > g.sealed {
+				sum += int(c.index.slots[c.index.home(&g.chain[g.sealed])])
+			}
+		}
+	}
+	return sum
+}
+
 // given is what BlockTable.given is.
 func (c *Cache) given(t *BlockTable) int {
 	if c.statePages > 0 && t.state.own == nil {

@@ -230,7 +230,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 
 // reserve makes room for what seq samples, so that its steps allocate nothing: all of it, unless it asks for a lot.
 func (q *Sequence) reserve() {
-	n := min(q.MaxTokens-len(q.Sampled()), reserved)
+	n := min(q.MaxTokens-q.sampled(), reserved)
 	q.tokens = slices.Grow(q.tokens, n)
 	q.queue.Cache.Reserve(q.blocks, len(q.tokens)+n)
 }
@@ -276,7 +276,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 		q.stats.PrefixQueried += uint64(len(seq.tokens))
 		q.stats.PrefixHit += uint64(hit)
 	}
-	if !seq.prefilled && len(seq.Sampled()) == 0 {
+	if !seq.prefilled && seq.sampled() == 0 {
 		seq.cached = int32(hit)
 	}
 	return true
@@ -305,12 +305,12 @@ func (s *Scheduler) newTable(seq *Sequence) {
 }
 
 // table returns an empty table for a sequence of so many tokens, and their regime.
-func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int) {
+func (q *queue) table(id kvcache.Identity, tokens int) (*kvcache.BlockTable, int32) {
 	regime := q.regime(tokens)
 	if len(q.Regimes) > 0 {
 		id.Regime = strconv.Itoa(regime)
 	}
-	return q.Cache.NewTable(id), regime
+	return q.Cache.NewTable(id), int32(regime)
 }
 
 // shift moves a running sequence to the regime of its tokens: it is computed again as if it had

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"reflect"
 	"testing"
 	"time"
 
@@ -74,5 +75,22 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		if err := s.Verify(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestHotLines: what a step asks of a decoding sequence is in the first three lines of memory, and a Sequence in a size of which the
+// allocator aligns all to lines.
+func TestHotLines(t *testing.T) {
+	const line = 64
+	seq := reflect.TypeFor[Sequence]()
+	for _, name := range []string{"Prompt", "EndTokens", "MinTokens", "MaxTokens", "tokens", "blocks", "planned", "computed", "pending", "queue",
+		"first", "last", "soon", "sla", "quiet", "epoch", "drafts", "state", "late", "streaming", "prefilled", "drafting", "promised", "plain"} {
+		f, ok := seq.FieldByName(name)
+		if end := f.Offset + f.Type.Size(); !ok || end > 3*line {
+			t.Errorf("%s ends at %d", name, end)
+		}
+	}
+	if seq.Size() > 512 || seq.Size() <= 480 {
+		t.Errorf("a Sequence is %d bytes", seq.Size())
 	}
 }

@@ -3,6 +3,8 @@ package sched
 import (
 	"fmt"
 	"time"
+
+	"github.com/openinfer-go/openinfer/kvcache"
 )
 
 // maxBarren is how many rows of a sequence in turn may yield no token before it fails.
@@ -38,10 +40,8 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 		err = out.check(p)
 	}
 	at := s.at(now)
+	s.touch(p.queue)
 	for i := range p.Rows {
-		if i%touchRows == 0 {
-			s.touched = touch(p.Rows[i:min(i+touchRows, len(p.Rows))])
-		}
 		r := &p.Rows[i]
 		switch {
 		case r.epoch != r.Seq.epoch: // void
@@ -62,20 +62,23 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 	s.spare = append(s.spare, p)
 }
 
-// touchRows is how many rows' lines fit the nearest cache.
-const touchRows = 32
-
-// touch reads what Commit works on, as Sequence.touch does.
-func touch(rows []Row) int {
+// touch reads the lines of memory that a step of these sequences of q works on. Done for all of them at first, with
+// little else between, the processor waits for many lines at once instead of for one after the other.
+func (s *Scheduler) touch(q *queue) {
 	sum := 0
-	for i := range rows {
-		seq := rows[i].Seq
-		if t := seq.tokens; len(t) > 0 { // where the next one goes
-			sum += int(t[:cap(t)][min(len(t), cap(t)-1)])
-		}
-		sum += seq.touch()
+	for _, seq := range q.running {
+		sum += seq.MaxTokens + seq.planned + seq.quiet
 	}
-	return sum
+	s.growing = s.growing[:0]
+	for _, seq := range q.running {
+		if t := seq.tokens; len(t) < cap(t) { // where the next one goes
+			sum += int(t[:len(t)+1][len(t)])
+		}
+		if seq.planned >= seq.quiet {
+			s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks, Tokens: seq.tokens[:min(seq.planned, len(seq.tokens))]})
+		}
+	}
+	s.touched = sum + q.Cache.Prepare(s.growing)
 }
 
 // check finds outputs that do not belong to the plan: a step that answers another question fails.
@@ -136,30 +139,32 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 		}
 		return
 	}
-	ev := Event{Seq: seq, Index: len(seq.Sampled()), Row: row}
-	if ev.Index == 0 {
+	index := seq.sampled()
+	if index == 0 {
 		seq.first = now
 		s.release(seq)
 		s.pace.done += seq.work
 	}
 	seq.last = now
-	n := 0
-	for ev.Reason == None && n < len(tokens) {
-		ev.Reason = seq.push(tokens[n], n+1 == stop)
+	n, reason := 0, None
+	for reason == None && n < len(tokens) {
+		reason = seq.push(tokens[n], n+1 == stop)
 		n++
 	}
-	ev.Tokens = seq.tokens[len(seq.tokens)-n:]
 	st.SampledTokens += uint64(n)
 	s.computed(seq, known+n-1) // all but the last token
-	if ev.Reason != None {
-		s.finish(seq, ev)
+	yield := seq.tokens[len(seq.tokens)-n:]
+	if reason != None {
+		s.finish(seq, Event{Tokens: yield, Index: index, Row: row, Reason: reason})
 		return
 	}
 	if r.Drafts > 0 {
 		s.truncate(seq, seq.computed)
 	}
 	s.setStreaming(seq, true)
-	s.events = append(s.events, ev)
+	s.events = append(s.events, Event{})
+	ev := &s.events[len(s.events)-1] // in place: a copy of it would have to wait for the parts
+	ev.Seq, ev.Tokens, ev.Index, ev.Row = seq, yield, index, row
 }
 
 // truncate makes seq go on from its first n tokens, or fewer when its state does not come back there.
@@ -171,7 +176,11 @@ func (s *Scheduler) truncate(seq *Sequence, n int) {
 // computed says that the first n tokens of seq are stored.
 func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.computed = n
-	seq.queue.Cache.Seal(seq.blocks, seq.tokens[:n])
+	if n >= seq.quiet {
+		c := seq.queue.Cache
+		c.Seal(seq.blocks, seq.tokens[:n])
+		seq.quiet = c.Quiet(seq.blocks)
+	}
 	if !seq.prefilled && n >= len(seq.Prompt)-1 {
 		seq.prefilled = true
 		if f := seq.family; f != nil && !f.done {

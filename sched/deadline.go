@@ -31,7 +31,7 @@ func (s *Scheduler) begins(now time.Duration) time.Duration {
 // which is predicted if it is in flight, or sooner when the mean has fallen behind: up to half a TPOT before it does,
 // lest the last token decides.
 func (q *Sequence) nextDue() time.Duration {
-	n := len(q.Sampled())
+	n := q.sampled()
 	switch {
 	case q.late:
 	case n == 0 && q.pending == 0:
@@ -54,7 +54,7 @@ func (q *Sequence) nextDue() time.Duration {
 
 // decoding says that all but its last token is computed, so that a step gives it another one.
 func (q *Sequence) decoding() bool {
-	return len(q.Sampled())+q.pending > 0 && len(q.tokens)+q.pending-q.planned <= 1
+	return q.sampled()+q.pending > 0 && len(q.tokens)+q.pending-q.planned <= 1
 }
 
 // survey is what a queue's sequences need, as last counted: what the choice between models, the length of
@@ -153,7 +153,7 @@ func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }
 // goes twice as fast as predicted; or the mean per token will be too long although every step from now on, for as
 // many tokens as usual, is the model's own.
 func (s *Scheduler) hopeless(q *queue, seq *Sequence, now time.Duration, step float64) bool {
-	n := len(seq.Sampled())
+	n := seq.sampled()
 	if n == 0 {
 		if seq.sla.TTFT == 0 || seq.pending > 0 {
 			return false
@@ -284,7 +284,7 @@ func (s *Scheduler) progress(seq *Sequence) {
 
 // met says whether a sequence that has ended well was within its SLA.
 func (q *Sequence) met() bool {
-	n := len(q.Sampled())
+	n := q.sampled()
 	if n == 0 {
 		return true
 	}

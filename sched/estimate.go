@@ -112,9 +112,10 @@ func (e *estimate) finished(sampled int) { average(&e.output, float64(max(1, sam
 // tokensLeft predicts how many tokens a sequence still samples: as many as usual, if that is known and it asks
 // for more; of one that has sampled more than usual, a quarter of it.
 func (e *estimate) tokensLeft(seq *Sequence) float64 {
-	left := float64(seq.MaxTokens - len(seq.Sampled()))
-	if e.output > 0 {
-		left = min(left, max(e.output-float64(len(seq.Sampled())), e.output/4, 1))
+	n := seq.sampled()
+	left := float64(seq.MaxTokens - n)
+	if usual := e.output - float64(n); e.output > 0 && usual < left {
+		left = min(left, max(usual, e.output/4, 1))
 	}
 	return left
 }

@@ -29,7 +29,7 @@ type lane struct {
 }
 
 func (l *lane) setPlace(i int)     { l.place = i }
-func (q *Sequence) setPlace(i int) { q.place = i }
+func (q *Sequence) setPlace(i int) { q.place = int32(i) }
 
 // before says whether q should be admitted before another one of its key.
 func (q *Sequence) before(o *Sequence) bool {
@@ -135,7 +135,7 @@ func (q *queue) dequeue(seq *Sequence) {
 	if len(l.seqs.list) == 1 {
 		heap.remove(l.place)
 	}
-	l.seqs.remove(seq.place)
+	l.seqs.remove(int(seq.place))
 	if len(l.seqs.list) > 0 {
 		heap.fix(l.place)
 	}

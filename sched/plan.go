@@ -251,9 +251,12 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	budget := q.MaxBatchTokens
 	s.evicted = false
 	s.prompts = s.prompts[:0]
-	s.touched = 0
-	for _, seq := range q.running {
-		s.touched += seq.touch()
+	s.touch(q)
+	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
+	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
+	drafts := (budget - len(q.running)) / 2
+	for i := 0; i < len(q.running); i++ {
+		seq := q.running[i]
 		n := seq.todo()
 		if n > 0 && seq.shifts() {
 			s.shift(seq)
@@ -261,14 +264,7 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 		}
 		if n > 1 {
 			s.prompts = append(s.prompts, seq)
-		}
-	}
-
-	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
-	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
-	drafts := (budget - len(q.running)) / 2
-	for i := 0; i < len(q.running); i++ {
-		if seq := q.running[i]; seq.todo() == 1 {
+		} else if n == 1 {
 			drafts -= s.planDecode(p, seq, drafts)
 		}
 	}
@@ -297,7 +293,7 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
 	if seq.pending == 0 {
 		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
-		if r := seq.queue.Regimes; drafts > 0 && seq.regime < len(r) { // the row belongs to one regime
+		if r := seq.queue.Regimes; drafts > 0 && seq.Regime() < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
 		}
 	}
@@ -314,7 +310,6 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 
 // planPrompts shares budget among s.prompts, which are in order of age.
 func (s *Scheduler) planPrompts(p *Plan, budget int) {
-	s.prompts = slices.DeleteFunc(s.prompts, func(q *Sequence) bool { return q.state != running })
 	if len(s.prompts) == 0 {
 		return
 	}
@@ -337,6 +332,9 @@ func (s *Scheduler) planPrompts(p *Plan, budget int) {
 // grow gives a running sequence blocks for n more tokens. A dry pool preempts the youngest
 // sequence of any model, until there is room or that is seq itself, so the oldest always advances.
 func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
+	if seq.planned+n <= seq.quiet {
+		return true
+	}
 	for !seq.queue.Cache.Extend(seq.blocks, seq.planned+n, 0) {
 		y := s.youngest()
 		if y == seq && s.runs() == 1 {
@@ -348,17 +346,15 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 			return false
 		}
 	}
+	seq.quiet = seq.queue.Cache.Quiet(seq.blocks)
 	return true
 }
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
 func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
-	if len(p.Rows) == cap(p.Rows) {
-		p.Rows = slices.Grow(p.Rows, 1)
-	}
-	p.Rows = p.Rows[:len(p.Rows)+1]
-	r := &p.Rows[len(p.Rows)-1]
-	*r = Row{Seq: seq, Start: seq.planned, N: n + drafts, Drafts: drafts, epoch: seq.epoch}
+	p.Rows = append(p.Rows, Row{})
+	r := &p.Rows[len(p.Rows)-1] // in place: a copy of it would have to wait for the parts
+	r.Seq, r.Start, r.N, r.Drafts, r.epoch = seq, seq.planned, n+drafts, drafts, seq.epoch
 	seq.planned += n
 	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
@@ -370,7 +366,7 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 			seq.drafts = 0
 		}
 	}
-	if last := len(seq.Prompt) - 1; seq.PromptLogits && r.Start < last {
+	if last := len(seq.Prompt) - 1; r.Start < last && seq.PromptLogits {
 		r.LogitsTo = min(r.Start+n, last)
 		r.LogitsFrom = min(max(r.Start, seq.wanted), r.LogitsTo)
 	}

@@ -393,7 +393,7 @@ func (a *queue) before(b *queue) bool {
 func (q *queue) deadline(now time.Time) time.Time {
 	var soonest time.Time
 	for _, seq := range q.waiting {
-		if seq.sla.TTFT == 0 || seq.late || len(seq.Sampled()) > 0 {
+		if seq.sla.TTFT == 0 || seq.late || seq.sampled() > 0 {
 			continue
 		}
 		at := seq.arrival.Add(seq.sla.TTFT)

@@ -100,9 +100,10 @@ type Scheduler struct {
 	order   []*queue    // scratch of byUrgency
 	prompts []*Sequence // scratch of planQueue, and urgent of shareOut
 	urgent  []*Sequence
-	tried   []*Sequence // scratch of admit
-	evicted bool        // the plan being made has preempted
-	touched int         // keeps Sequence.touch from being left out
+	tried   []*Sequence       // scratch of admit
+	evicted bool              // the plan being made has preempted
+	growing []kvcache.Growing // scratch of touch
+	touched int               // keeps touch from being left out
 }
 
 // queue is one model's sequences, each list in order of age.
@@ -278,7 +279,7 @@ func (s *Scheduler) Reset(err error) {
 			seq.state = ended
 			seq.epoch++
 			q.stats.Finished[Failed]++
-			s.events = append(s.events, Event{Seq: seq, Index: len(seq.Sampled()), Row: -1, Reason: Failed, Err: err})
+			s.events = append(s.events, Event{Seq: seq, Index: seq.sampled(), Row: -1, Reason: Failed, Err: err})
 		}
 	}
 	s.streaming, s.plain, s.hold, s.promises = 0, 0, nil, s.promises[:0]
@@ -318,16 +319,16 @@ func (s *Scheduler) finish(seq *Sequence, ev Event) {
 	seq.state = ended
 	seq.epoch++
 	q.stats.Finished[ev.Reason]++
-	q.cost.finished(len(seq.Sampled()))
+	q.cost.finished(seq.sampled())
 	if ev.Reason < Cancelled && seq.met() {
 		q.stats.Sellable++
-		q.stats.SellableTokens += uint64(len(seq.Sampled()))
+		q.stats.SellableTokens += uint64(seq.sampled())
 	}
 	if f := seq.family; f != nil && f.first == seq {
 		f.wake()
 	}
 	if len(ev.Tokens) == 0 {
-		ev.Index = len(seq.Sampled())
+		ev.Index = seq.sampled()
 	}
 	ev.Seq = seq
 	s.events = append(s.events, ev)

@@ -11,9 +11,42 @@ import (
 // Sequence is one generation: prompt tokens and then sampled tokens. The submitter fills the
 // exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
 //
-// What each step asks of a decoding sequence stands together, in three lines of 64 bytes, and the whole fits 512 bytes, which the
-// allocator aligns: with many models every line read in a step is one that has left the processor's caches.
+// What each step asks of a decoding sequence are the first three lines of 64 bytes (TestHotLines), as the allocator
+// aligns them: with many models every line read in a step is one that has left the processor's caches.
 type Sequence struct {
+	Prompt    []int32 // at least one token
+	EndTokens []int32 // nil when end tokens are ignored
+	MinTokens int     // an end token before this many sampled tokens does not end it
+	MaxTokens int     // to sample; 0 computes the prompt only
+
+	tokens []int32 // prompt, then sampled
+	blocks *kvcache.BlockTable
+
+	// Positions before computed are stored and committed; before planned, stored once the plans
+	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
+	planned, computed int
+	pending           int
+
+	queue *queue
+
+	// By the scheduler's own clock: when its first and its last token came and that in flight is expected. late says
+	// that its SLA cannot be met any more; promised that it is in Scheduler.promises.
+	first, last, soon time.Duration
+	sla               SLA
+
+	quiet     int    // kvcache.Cache.Quiet of blocks, or less
+	epoch     uint16 // rows of another epoch are void
+	drafts    uint16 // how many of draft are proposed
+	state     state
+	late      bool
+	streaming bool // counted in Scheduler.streaming
+	prefilled bool // the prompt was computed once
+	drafting  bool
+	promised  bool
+	plain     bool  // counted in Scheduler.plain
+	barren    uint8 // rows that yielded nothing since there were barrenAt tokens
+	barrenAt  int32
+
 	Model    string
 	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
 	Key      string           // whose it is: keys share a model fairly
@@ -33,62 +66,26 @@ type Sequence struct {
 	// PromptLogits asks for the logits that score every prompt token; implies SkipPrefix.
 	PromptLogits bool
 
-	EndTokens []int32 // nil when end tokens are ignored
-	MinTokens int     // an end token before this many sampled tokens does not end it
-	MaxTokens int     // to sample; 0 computes the prompt only
-	Prompt    []int32 // at least one token
+	lane   uint8 // in the order of waiting
+	cached int32
+	draft  []int32
 
-	tokens []int32 // prompt, then sampled
-	blocks *kvcache.BlockTable
-
-	// Positions before computed are stored and committed; before planned, stored once the plans
-	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
-	planned, computed int
-	pending           int
-
-	queue *queue
-
-	// By the scheduler's own clock: when its first and its last token came and that in flight is expected, when a step has to begin for its SLA, when its next
-	// token is due by that (while it waits: what it is ordered by), and when it came itself. late says that its SLA
-	// cannot be met any more; promised that it is in Scheduler.promises.
-	first, last, soon time.Duration
-	sla               SLA
-
-	epoch     uint16 // rows of another epoch are void
-	drafts    uint16 // how many of draft are proposed
-	state     state
-	late      bool
-	streaming bool // counted in Scheduler.streaming
-	prefilled bool // the prompt was computed once
-
-	draft             []int32
+	// When a step has to begin for its SLA, when its next token is due by that (while it waits: what it is ordered by), and
+	// when it came itself.
 	latest, due, came time.Duration
-	wanted            int   // prompt logits before this position were delivered
-	barrenAt          int32 // rows that yielded nothing, since there were so many tokens, are barren
-	barren            uint8
-	drafting          bool
-	promised, plain   bool // plain: counted in Scheduler.plain
-
-	cached  int32
-	lane    uint8  // in the order of waiting
-	place   int    // and where in it; -1 when it is not in it
-	age     uint64 // order of arrival
-	arrival time.Time
-	work    float64 // seconds that its prompt was predicted to take when it was accepted
-	account *account
-	marks   []int   // Marks and the end of the prompt
-	family  *family // of the request's sequences with the same prompt; nil when it is alone
-	regime  int     // of blocks
-	chunk   int     // scratch of planPrompts
+	wanted            int    // prompt logits before this position were delivered
+	place             int32  // in the order of waiting; -1 when it is not in it
+	regime            int32  // of blocks
+	age               uint64 // order of arrival
+	arrival           time.Time
+	work              float64 // seconds that its prompt was predicted to take when it was accepted
+	account           *account
+	marks             []int   // Marks and the end of the prompt
+	family            *family // of the request's sequences with the same prompt; nil when it is alone
+	chunk             int     // scratch of planPrompts
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
-}
-
-// touch reads the lines that a step works on. Done for many sequences at first, the processor waits for their memory
-// at once instead of for one after the other. The sum is only so that it is not left out.
-func (q *Sequence) touch() int {
-	return q.MaxTokens + q.planned + q.pending + q.blocks.Tokens()
 }
 
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
@@ -117,11 +114,14 @@ func (q *Sequence) Tokens() []int32 { return q.tokens }
 // Sampled returns the tokens sampled so far.
 func (q *Sequence) Sampled() []int32 { return q.tokens[len(q.Prompt):] }
 
+// sampled is how many those are.
+func (q *Sequence) sampled() int { return len(q.tokens) - len(q.Prompt) }
+
 // Blocks returns the sequence's block table.
 func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 
 // Regime is the regime that its blocks are computed under, an index into Model.Regimes plus one.
-func (q *Sequence) Regime() int { return q.regime }
+func (q *Sequence) Regime() int { return int(q.regime) }
 
 // CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
 func (q *Sequence) CachedTokens() int { return int(q.cached) }
@@ -156,16 +156,16 @@ func (q *Sequence) todo() int {
 
 // shifts says that its next row belongs to another regime than its blocks.
 func (q *Sequence) shifts() bool {
-	return len(q.queue.Regimes) > 0 && q.queue.regime(len(q.tokens)+q.pending) != q.regime
+	return len(q.queue.Regimes) > 0 && q.queue.regime(len(q.tokens)+q.pending) != q.Regime()
 }
 
 // left is how many tokens may be sampled beyond those in flight.
-func (q *Sequence) left() int { return q.MaxTokens - len(q.Sampled()) - q.pending }
+func (q *Sequence) left() int { return q.MaxTokens - q.sampled() - q.pending }
 
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
 	q.computed, q.planned, q.pending = n, n, 0
-	q.drafting, q.drafts = false, 0
+	q.quiet, q.drafting, q.drafts = 0, false, 0
 	q.epoch++
 }
 
@@ -173,7 +173,7 @@ func (q *Sequence) rewind(n int) {
 // ends with it.
 func (q *Sequence) push(token int32, stop bool) Reason {
 	q.tokens = append(q.tokens, token)
-	n := len(q.Sampled())
+	n := q.sampled()
 	switch {
 	case n >= q.MinTokens && slices.Contains(q.EndTokens, token):
 		return Stop

@@ -92,11 +92,18 @@ func (s *Scheduler) Verify() error {
 				promised++
 			}
 			if seq.state != running || seq.computed > seq.planned || seq.planned > len(seq.tokens)+seq.pending ||
-				len(seq.tokens)+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || seq.computed != seq.blocks.Tokens() {
-				return fmt.Errorf("sched: %s: sequence %d runs in state %d: %d computed (%d sealed), %d planned, of %d tokens and %d pending; at most %d and %d",
-					q.Name, seq.age, seq.state, seq.computed, seq.blocks.Tokens(), seq.planned, len(seq.tokens), seq.pending, len(seq.Prompt), seq.MaxTokens)
+				len(seq.tokens)+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || seq.quiet > q.Cache.Quiet(seq.blocks) {
+				return fmt.Errorf("sched: %s: sequence %d runs in state %d: %d computed, %d planned, quiet to %d, of %d tokens and %d pending; at most %d and %d",
+					q.Name, seq.age, seq.state, seq.computed, seq.planned, seq.quiet, len(seq.tokens), seq.pending, len(seq.Prompt), seq.MaxTokens)
 			}
 			for g, cfg := range q.Cache.Config().Groups {
+				sealed, noted := seq.blocks.Tokens(), seq.computed
+				if cfg.Kind != kvcache.Recurrent { // else Seal has to hear of each token
+					noted = noted / cfg.BlockTokens * cfg.BlockTokens
+				}
+				if sealed > seq.computed || sealed < noted && !q.Cache.Config().NoPrefixCache {
+					return fmt.Errorf("sched: %s: sequence %d has computed %d tokens, and sealed blocks of %d up to %d", q.Name, seq.age, seq.computed, cfg.BlockTokens, sealed)
+				}
 				if n := len(seq.blocks.Blocks(g)); cfg.Kind != kvcache.Recurrent && n*cfg.BlockTokens < seq.planned {
 					return fmt.Errorf("sched: %s: sequence %d has %d blocks for %d tokens", q.Name, seq.age, n, seq.planned)
 				}

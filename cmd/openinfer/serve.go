@@ -139,6 +139,8 @@ func serve(ctx context.Context, c config.Serve) error {
 			return err
 		}
 	}
+	bar := newProgressBar(os.Stdout, "weights", true)
+	o.Loading = bar.set
 	e, err := engine.New(o)
 	if err != nil {
 		return err
@@ -160,7 +162,9 @@ func serve(ctx context.Context, c config.Serve) error {
 	group.Go(func() error {
 		defer server.Close()
 		start := time.Now()
-		if err := e.Load(ctx); err != nil {
+		err := e.Load(ctx)
+		bar.close()
+		if err != nil {
 			return err
 		}
 		fmt.Printf("%v\nReady after %v: http://%s/v1\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())

@@ -15,12 +15,12 @@ type arena struct {
 	bytes int64
 
 	mu    sync.Mutex
-	free  []span           // by start, never touching
+	free  []extent         // by start, never touching
 	taken map[uint64]int64 // bytes by start
 }
 
-// span is bytes [at, at+n).
-type span struct {
+// extent is bytes [at, at+n).
+type extent struct {
 	at uint64
 	n  int64
 }
@@ -29,7 +29,7 @@ const pieceAlign = 256
 
 func newArena(base uint64, bytes int64) *arena {
 	bytes -= bytes % pieceAlign
-	return &arena{base: base, bytes: bytes, free: []span{{base, bytes}}, taken: map[uint64]int64{}}
+	return &arena{base: base, bytes: bytes, free: []extent{{base, bytes}}, taken: map[uint64]int64{}}
 }
 
 // take cuts a piece, or says what there is instead.
@@ -69,7 +69,7 @@ func (a *arena) give(at uint64) {
 		panic(fmt.Sprintf("cuda: %#x was freed and is no piece of the arena", at))
 	}
 	delete(a.taken, at)
-	i, _ := slices.BinarySearchFunc(a.free, at, func(s span, at uint64) int {
+	i, _ := slices.BinarySearchFunc(a.free, at, func(s extent, at uint64) int {
 		if s.at < at {
 			return -1
 		}
@@ -79,7 +79,7 @@ func (a *arena) give(at uint64) {
 		i--
 		a.free[i].n += n
 	} else {
-		a.free = slices.Insert(a.free, i, span{at, n})
+		a.free = slices.Insert(a.free, i, extent{at, n})
 	}
 	if i+1 < len(a.free) && a.free[i].at+uint64(a.free[i].n) == a.free[i+1].at {
 		a.free[i].n += a.free[i+1].n

@@ -49,7 +49,7 @@ func TestArenaAtRandom(t *testing.T) {
 		for _, p := range held {
 			a.give(p.at)
 		}
-		if len(a.free) != 1 || a.free[0] != (span{base, size}) || len(a.taken) != 0 {
+		if len(a.free) != 1 || a.free[0] != (extent{base, size}) || len(a.taken) != 0 {
 			t.Fatalf("seed %d: left with %v", seed, a.free)
 		}
 	}

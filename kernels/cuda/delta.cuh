@@ -7,7 +7,10 @@
 //   Every value is computed in one order from the float32 state that the token before left, so runs can be cut anywhere.
 //   Arithmetic is spelled out with intrinsics: both kernels must give the same bits.
 
-enum { SLAB = 16 };
+enum {
+    SLAB = 16, // columns of a warp
+    TILE = 4,  // tokens: twice as many would take 20 registers more ahead, and spill
+};
 
 // Where a layer's states lie (kernels.StateLayout) and what its runs are (kernels.Runs).
 struct DeltaState {
@@ -48,13 +51,18 @@ __device__ inline float sumLanes(float x)
     return x;
 }
 
-// unitLength scales what a warp holds of a key or query, lane l elements l + 32 i, to length `scale`.
-template <int N> __device__ inline void unitLength(float (&x)[N], float eps, float scale)
+// lengthOf returns what a key or query, of which a warp's lane l holds elements l + 32 i, is multiplied by to have length `scale`.
+template <int N> __device__ inline float lengthOf(const float (&x)[N], float eps, float scale)
 {
     float s = 0;
 #pragma unroll
     for (int i = 0; i < N; i++) s = __fmaf_rn(x[i], x[i], s);
-    float r = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sumLanes(s), eps)));
+    return __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(sumLanes(s), eps)));
+}
+
+template <int N> __device__ inline void unitLength(float (&x)[N], float eps, float scale)
+{
+    float r = lengthOf(x, eps, scale);
 #pragma unroll
     for (int i = 0; i < N; i++) x[i] = __fmul_rn(x[i], r);
 }
@@ -79,17 +87,15 @@ __device__ inline float spread(const float (&x)[4], int p)
     return __fadd_rn(s, __shfl_xor_sync(~0u, s, 1));
 }
 
-// The keys and queries of some tokens, unit length, zeros from K on, and their decays and betas. As many tokens as registers
-// hold ahead.
+// The keys and queries of some tokens, unit length, zeros from K on, and their decays and betas.
 template <int R> struct DeltaTile {
-    enum { TILE = R == 16 ? 8 : 4 };
     float key[TILE][8 * R], query[TILE][8 * R], decay[TILE], beta[TILE];
 };
 
 // DeltaAhead is what a thread fetches of a tile before it is its turn: raw keys and queries of the tokens that its warp
 // makes, the gates of one token, and the values of its column in all.
 template <int R, int Warps> struct DeltaAhead {
-    enum { N = R / 4, TILE = DeltaTile<R>::TILE, EACH = TILE / Warps };
+    enum { N = R / 4, EACH = TILE / Warps };
     float k[EACH][N], q[EACH][N], a, b, v[TILE];
 
     __device__ void fetch(const DeltaInputs &x, long long from, int T, int K, int col, bool mine)
@@ -180,7 +186,6 @@ __device__ inline void deltaSteps(float (&S)[R][4], DeltaTile<R> (&tiles)[2], co
     int lane = threadIdx.x % 32;
     int col = slab + lane / 8 * 4 + lane % 8 / 2; // whose sums the lane ends with
     bool mine = col < V;
-    enum { TILE = DeltaTile<R>::TILE };
     DeltaAhead<R, Warps> ahead;
     ahead.fetch(x, from, T, K, col, mine);
     for (int at = 0, n = 0; at < T; at += TILE, n ^= 1) {
@@ -192,6 +197,7 @@ __device__ inline void deltaSteps(float (&S)[R][4], DeltaTile<R> (&tiles)[2], co
         // One barrier a tile: who is past it has left the tile before, which is overwritten next.
         __syncthreads();
         if (at + TILE < T) ahead.fetch(x, from + at + TILE, T - at - TILE, K, col, mine);
+        if (slab >= V) continue;
 #pragma unroll
         for (int t = 0; t < TILE; t++) {
             if (at + t >= T) break;
@@ -241,3 +247,5 @@ template <int R, bool Whole> __device__ inline void storeState(const float (&S)[
     float *dst, int dstStride, const float *qkv, int qkvStride, const float *a, int aStride, const float *b, int bStride,         \
         const float *rate, const float *bias, float eps, int G, char *pages, long long pageBytes, const int *starts, const int *in, \
         const int *out, const int *chains, int perPage, int firstUnit, int statePages, int H, int K, int V
+#define DELTA_STATE DeltaState{pages, pageBytes, in, out, perPage, firstUnit, statePages, H, K, V}
+#define DELTA_INPUTS(h) deltaInputs(dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, h, H, K, V)

@@ -20,9 +20,10 @@ func (d *Device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams
 		d.ok(fmt.Errorf("%s: %d runs: at most %d are supported", op, runs, maxRuns))
 		return
 	}
+	aligned := l.KDim == 128 && l.VDim%16 == 0 && l.PageBytes%16 == 0 && s.Pages.Addr%16 == 0
 	var name string
 	switch {
-	case l.KDim == 128 && l.VDim%16 == 0 && l.PageBytes%16 == 0 && s.Pages.Addr%16 == 0:
+	case aligned:
 		name = "delta_steps_128"
 	case l.KDim <= 128:
 		name = "delta_steps_odd"
@@ -32,11 +33,50 @@ func (d *Device) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams
 		d.ok(fmt.Errorf("%s: keys of %d values: at most 256 are supported", op, l.KDim))
 		return
 	}
-	d.launch(op, "delta", name, [3]int{(l.VDim + 31) / 32, l.Heads, runs}, [3]int{64, 1, 1}, 0,
+	args := []uint64{
 		argT(dst), arg(dst.Stride), argT(qkv), arg(qkv.Stride), argT(a), arg(a.Stride), argT(b), arg(b.Stride),
 		argT(p.Rate), argT(p.DtBias), argF(p.Eps), arg(p.KeyHeads),
 		s.Pages.Addr, uint64(l.PageBytes), s.Runs.Starts.Addr, s.Runs.In.Addr, s.Runs.Out.Addr, d.chains(s),
-		arg(l.UnitsPerPage()), arg(s.Layer*l.LayerUnits()), arg(l.StatePages()), arg(l.Heads), arg(l.KDim), arg(l.VDim))
+		arg(l.UnitsPerPage()), arg(s.Layer * l.LayerUnits()), arg(l.StatePages()), arg(l.Heads), arg(l.KDim), arg(l.VDim),
+	}
+	if !p.Chunked || !aligned || longest(s.Runs.Starts.Host) < deltaChunk {
+		d.launch(op, "delta", name, [3]int{(l.VDim + 31) / 32, l.Heads, runs}, [3]int{64, 1, 1}, 0, args...)
+		return
+	}
+
+	// What the heads share of a chunk goes through the workspace, as many chunks at a time as it holds.
+	slot := int64(p.KeyHeads*deltaLengths+l.Heads*deltaMix) * 4
+	slots := int(d.workspaceBytes / slot)
+	if slots == 0 {
+		d.ok(fmt.Errorf("%s: a chunk of %d tokens takes %d bytes of workspace, there are %d", op, deltaChunk, slot, d.workspaceBytes))
+		return
+	}
+	for first := 0; first < dst.Rows; first += slots * deltaChunk {
+		end := first + slots*deltaChunk
+		if n := min(slots, (dst.Rows-first)/deltaChunk); n > 0 {
+			d.launch(op, "delta_chunk", "delta_mix", [3]int{n, p.KeyHeads, 1}, [3]int{256, 1, 1}, 0,
+				argT(qkv), arg(qkv.Stride), argT(a), arg(a.Stride), argT(b), arg(b.Stride), argT(p.Rate), argT(p.DtBias), argF(p.Eps),
+				arg(p.KeyHeads), s.Runs.Starts.Addr, arg(runs), arg(l.Heads), d.workspace, arg(first))
+		}
+		d.launch(op, "delta_chunk", "delta_chunks", [3]int{(l.VDim + 63) / 64, l.Heads, runs}, [3]int{128, 1, 1}, 0,
+			append(args, d.workspace, arg(first), arg(end))...)
+	}
+}
+
+// Sizes in delta_chunk.cu: tokens of a chunk, and words of what delta_mix leaves of one for a key head and for a head.
+const (
+	deltaChunk   = 16
+	deltaLengths = 2 * deltaChunk
+	deltaMix     = 576
+)
+
+// longest is the number of tokens of the longest run.
+func longest(starts []int32) int {
+	n := int32(0)
+	for i, s := range starts[1:] {
+		n = max(n, s-starts[i])
+	}
+	return int(n)
 }
 
 // maxRuns of a step: the third dimension of a grid.

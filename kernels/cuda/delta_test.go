@@ -151,6 +151,164 @@ func TestGatedDelta(t *testing.T) {
 	}
 }
 
+// TestDeltaChunks takes runs of whole chunks, of less than one and of both, in chains and not.
+func TestDeltaChunks(t *testing.T) {
+	runs := []deltaRun{{50, 0, 1}, {1, 6, 6}, {0, 2, 2}, {16, 1, 3}, {19, 0, 4}, {3, 3, 3}, {32, 5, 2}, {33, 3, 3}}
+	for i, c := range []deltaCase{
+		{1, 2, 128, 80, true, 3, runs, nil},
+		{1, 1, 128, 16, true, 0, runs, nil},
+	} {
+		t.Run(fmt.Sprintf("%d,%d,%dx%d", c.keyHeads, c.heads, c.kDim, c.vDim), func(t *testing.T) {
+			d := open(t, uint64(i))
+			defer d.Close()
+			got, want := c.both(t, d)
+			for j, what := range []string{"outputs", "states"} {
+				e := worst(got[j], want[j])
+				if !(e < 2e-7) {
+					t.Errorf("%s differ by %.3g", what, e)
+				}
+			}
+			// A workspace of three chunks gives the same bits.
+			d.workspaceBytes = 3 * int64(c.keyHeads*deltaLengths+c.heads*deltaMix) * 4
+			again, _ := c.both(t, d)
+			for j, what := range []string{"outputs", "states"} {
+				if !slices.Equal(again[j], got[j]) {
+					t.Errorf("%s depend on the workspace", what)
+				}
+			}
+		})
+	}
+}
+
+// TestDeltaChunksExtremes takes chunks through gates and keys that products of many tokens could get wrong.
+func TestDeltaChunksExtremes(t *testing.T) {
+	const K, V, a, b = 128, 16, 2*128 + 16, 2*128 + 16 + 1
+	key := make([]float32, K)
+	for i := range key {
+		key[i] = float32(i%7) - 3.3
+	}
+	for i, c := range []struct {
+		name string
+		rows func(row []float32, t int)
+	}{
+		{"decays that vanish", func(row []float32, t int) { row[a] = 200 }},
+		{"a decay that vanishes among small ones", func(row []float32, t int) {
+			row[a] = -6
+			if t%11 == 5 {
+				row[a] = 1e6
+			}
+		}},
+		{"no decay, beta 1, one key", func(row []float32, t int) {
+			row[a], row[b] = -30, 30
+			copy(row[K:], key)
+		}},
+		{"no decay, keys that are nearly one, turned round", func(row []float32, t int) {
+			row[a] = -12
+			for i, k := range key {
+				row[K+i] = (k + 1e-3*row[K+i]) * float32(1-2*(t%2))
+			}
+		}},
+		{"beta near 0 and 1", func(row []float32, t int) { row[b] = float32(40*(t%2) - 20) }},
+		{"gates out of range", func(row []float32, t int) {
+			row[a], row[b] = []float32{1e30, -1e30, 100, -100}[t%4], []float32{-1e30, 1e30, -100}[t%3]
+		}},
+		{"keys and queries without length, values of all sizes", func(row []float32, t int) {
+			for i := range 2 * K {
+				row[i] *= []float32{0, 1e-5, 1e15, 1}[t%4]
+			}
+			for i := range V {
+				row[2*K+i] *= float32(math.Pow(10, float64(i-8)))
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := open(t, uint64(i))
+			defer d.Close()
+			got, want := deltaCase{1, 1, K, V, true, 0, []deltaRun{{37, 0, 1}}, c.rows}.both(t, d)
+			for j, what := range []string{"outputs", "states"} {
+				if e := worst(got[j], want[j]); !(e < 5e-7) {
+					t.Errorf("%s differ by %.3g", what, e)
+				}
+			}
+		})
+	}
+}
+
+// TestDeltaChunksNotANumber wants what is not a number to stay in its column, or its head, and not to go back in time.
+func TestDeltaChunksNotANumber(t *testing.T) {
+	const K, V, T, bad = 128, 16, 40, 21
+	nan := float32(math.NaN())
+	run := func(at int, v float32) []float32 {
+		d := open(t, 1)
+		defer d.Close()
+		got, _ := deltaCase{1, 1, K, V, true, 0, []deltaRun{{T, 0, 1}}, func(row []float32, t int) {
+			if t == bad && at >= 0 {
+				row[at] = v
+			}
+		}}.both(t, d)
+		return got[0]
+	}
+	want := run(-1, 0)
+	for _, c := range []struct {
+		what          string
+		at            int
+		v             float32
+		column, after bool // only one column, and what follows, are spoiled
+	}{
+		{"query", 3, nan, false, false},
+		{"key", K + 3, nan, false, true},
+		{"value", 2*K + 5, nan, true, true},
+		{"infinite value", 2*K + 5, float32(math.Inf(1)), true, true},
+		{"decay", 2*K + V, nan, false, true},
+		{"beta", 2*K + V + 1, nan, false, true},
+	} {
+		for i, got := range run(c.at, c.v) {
+			t2, column := i/V, i%V
+			spoiled := t2 == bad || t2 > bad && c.after
+			if c.column && column != 5 {
+				spoiled = false
+			}
+			if spoiled != (got != got) || !spoiled && got != want[i] {
+				t.Fatalf("%s: token %d, column %d is %v, %v without it", c.what, t2, column, got, want[i])
+			}
+		}
+	}
+}
+
+// TestDeltaChunksCost counts what makes Info.ChunkedDelta true. A cycle of a quarter of a multiprocessor issues one
+// instruction; on a GeForce card a product of 16x8x16 takes 32 of them when it is accumulated in float32, and 16 in fp16.
+func TestDeltaChunksCost(t *testing.T) {
+	const T, warps = 64, 8
+	count := func(chunked bool) (n map[string]ptx.Counters) {
+		d := open(t, 1)
+		defer d.Close()
+		n = map[string]ptx.Counters{}
+		d.drv.(*driver.Interpreter).Launched = func(kernel string, grid, block [3]int, r *ptx.Result) { n[kernel] = r.Counters }
+		deltaCase{1, 1, 128, 128, chunked, 6, []deltaRun{{T, 1, 2}}, nil}.both(t, d)
+		for kernel, c := range n {
+			if c.BankConflicts > 0 {
+				t.Errorf("%s has %d bank conflicts", kernel, c.BankConflicts)
+			}
+		}
+		return n
+	}
+	n := count(true)
+	mix, chunks, steps := n["delta_mix"], n["delta_chunks"], count(false)["delta_steps_128"]
+	if want := uint64(warps * T / deltaChunk * 3 * 52); chunks.MMA != want {
+		t.Errorf("%d products, want %d", chunks.MMA, want)
+	}
+	tensor := chunks.MMA / 3 * (32 + 2*16)
+	t.Logf("a token of a head: %d cycles of tensor cores and %d instructions beside them, %d instructions to prepare; token by token %d",
+		tensor/T, chunks.WarpInstructions/T, mix.WarpInstructions/T, steps.WarpInstructions/T)
+	if max(tensor, chunks.WarpInstructions)+mix.WarpInstructions > steps.WarpInstructions*2/3 {
+		t.Errorf("chunks gain less than half")
+	}
+	const moved = 128*128*4 + T*(3*128+2)*4
+	if chunks.DRAMReadBytes > moved*108/100 || chunks.DRAMWriteBytes > 128*128*4+T*128*4 {
+		t.Errorf("chunks read %d bytes and write %d; state and inputs are %d", chunks.DRAMReadBytes, chunks.DRAMWriteBytes, moved)
+	}
+}
+
 // TestDecodeMovesStateOnce counts what a step of decode rows moves at the geometry of Qwen3.5-27B.
 func TestDecodeMovesStateOnce(t *testing.T) {
 	d := open(t, 1)

@@ -16,8 +16,10 @@ type Options struct {
 	WorkspaceBytes int64
 	// StepBytes is the room for a step's arrays, on the card and pinned in the host; 0: 16 MiB.
 	StepBytes int64
-	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
-	// at twice the rate: see linear.go for what it costs.
+	// NoGraphs issues every launch by itself, always.
+	NoGraphs bool
+	// HalfAccumulate sums the products of 32 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate, at any number of tokens; longer sums are float32. TestHalfAccumulate says what it costs.
 	HalfAccumulate bool
 	// Arena takes what is free on the card at once, and all buffers are cut from it. Without, each is an allocation of its
 	// own: the interpreter then sees who leaves his.
@@ -49,8 +51,9 @@ type Device struct {
 	chained        []chainList // of the step
 	edits          edits
 
-	args []uint64
-	err  error // the first of the step
+	queue  queue
+	graphs *graphs // nil: every launch goes out by itself
+	err    error   // the first of the step
 }
 
 var _ kernels.Device = (*Device)(nil)
@@ -71,6 +74,9 @@ func Open(drv driver.Driver, o Options) (*Device, error) {
 		return nil, fmt.Errorf("cuda: no card %d: the driver has %d", o.Card, n)
 	}
 	d := &Device{drv: drv, half: o.HalfAccumulate, modules: map[string]driver.Module{}, entries: map[string]*entry{}}
+	if !o.NoGraphs {
+		d.graphs = newGraphs()
+	}
 	card := driver.Device(o.Card)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -126,6 +132,9 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 		MemoryBytes: free,
 		Dedicated:   true,
 		KVTypes:     cacheTypes,
+		// 16 tokens together take little more than half the cycles, and a third on cards whose tensor cores are
+		// not held back (TestDeltaChunksCost).
+		ChunkedDelta: true,
 	}
 	return nil
 }

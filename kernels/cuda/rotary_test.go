@@ -34,7 +34,7 @@ func stored(t testing.TB, d kernels.Device, l kernels.CacheLayout, H int, qkv, a
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}
-	return contents(t, d, pages), contents(t, d, queries.Buf)
+	return held(t, d, pages), held(t, d, queries.Buf)
 }
 
 // TestCacheBytes: what is stored without a turn or a norm has the bytes of the reference's cache, scales included, for

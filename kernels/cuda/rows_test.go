@@ -44,8 +44,21 @@ func tensor(t testing.TB, d kernels.Device, rows int, values []float32) kernels.
 	return v
 }
 
+// held returns what a buffer holds.
+func held(t testing.TB, d kernels.Device, b kernels.Buffer) []byte {
+	t.Helper()
+	if b.Host != nil {
+		return slices.Clone(b.Host)
+	}
+	out := make([]byte, b.Len)
+	if err := d.(*Device).CopyOut(out, b); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 func floatsOf(t testing.TB, d kernels.Device, x kernels.Tensor) []float32 {
-	b := contents(t, d, x.Buf)
+	b := held(t, d, x.Buf)
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/4)
 }
 
@@ -126,17 +139,4 @@ func TestNormOfLargeRows(t *testing.T) {
 			t.Fatalf("value %d: got %v, want %v", i, got, want[i])
 		}
 	}
-}
-
-// contents returns what a buffer holds.
-func contents(t testing.TB, d kernels.Device, b kernels.Buffer) []byte {
-	t.Helper()
-	if b.Host != nil {
-		return slices.Clone(b.Host)
-	}
-	out := make([]byte, b.Len)
-	if err := d.(*Device).CopyOut(out, b); err != nil {
-		t.Fatal(err)
-	}
-	return out
 }

@@ -14,8 +14,8 @@ import (
 // Constants of sample.cuh and sample.cu.
 const (
 	sampleIDs     = 1 << 18 // the most that a row may have
-	sampleStretch = 2048
-	sampleWindow  = 4096
+	sampleStretch = 1024
+	sampleWindow  = 1024
 )
 
 // The structs of sample.cuh; an address is a uint64.
@@ -90,11 +90,8 @@ func (d *Device) Sample(out []kernels.Sampled, logits kernels.Tensor, vocab int,
 		t.launch(d.workspace + uint64(int64(from)*sampleResultBytes))
 		from += n
 	}
-	if d.err != nil {
-		return
-	}
 	back := make([]byte, backBytes)
-	if !d.ok(d.CopyOut(back, kernels.Buffer{Addr: d.workspace, Len: backBytes})) {
+	if !d.fetch(back, d.workspace) {
 		return
 	}
 	results := unsafe.Slice((*sampleResult)(unsafe.Pointer(&back[0])), len(out))
@@ -276,10 +273,10 @@ func (t *sampleTile) launch(results uint64) {
 	// Few ids need few threads: eight ids for each, as in a stretch.
 	few := max(32, 1<<bits.Len(uint(t.vocab-1)/8))
 	grid := [3]int{t.stretches, len(t.rows), 1}
-	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 256), 1, 1}, 0,
+	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 128), 1, 1}, 0,
 		rows, arg(t.vocab), t.bins, arg(int((t.binsEnd-t.bins)/4)))
 	if len(t.jobs) > 0 {
-		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{256, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
+		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{128, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
 	}
 	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, rows, results, arg(t.vocab))
 }

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -10,8 +11,8 @@ import (
 )
 
 // arrays is the room for what the host gives a step: one buffer on the card and its image in pinned memory. What is
-// staged lies at the same address in every step that stages the same sizes, and reaches the card in one copy before the
-// next launch.
+// staged lies at the same address in every step that stages about the same sizes, and reaches the card in one copy when the
+// queue is flushed.
 type arrays struct {
 	host []byte
 	addr uint64
@@ -32,6 +33,7 @@ func (d *Device) Begin() {
 	d.err = nil
 	d.arrays.used, d.arrays.sent = 0, 0
 	d.chained = d.chained[:0]
+	d.queue.reset()
 	d.ok(d.drv.SetContext(d.ctx))
 }
 
@@ -50,11 +52,12 @@ func (d *Device) stage(b []byte) uint64 {
 	}
 	at := a.used
 	copy(a.host[at:], b)
-	a.used = min(at+(len(b)+255)&^255, len(a.host))
+	// Powers of two: block tables that grow move what lies behind them now and then only.
+	a.used = min(at+1<<bits.Len(uint(max(len(b), 256)-1)), len(a.host))
 	return a.addr + uint64(at)
 }
 
-// send copies what was staged since the last launch to the card.
+// send copies what was staged since the last time to the card.
 func (d *Device) send() error {
 	a := &d.arrays
 	if a.sent == a.used {
@@ -67,6 +70,7 @@ func (d *Device) send() error {
 
 // End implements kernels.Device.
 func (d *Device) End() error {
+	d.flush()
 	if err := d.drv.SyncStream(d.stream); d.err == nil && err != nil {
 		d.err = fmt.Errorf("cuda: %w", err)
 	}
@@ -78,8 +82,8 @@ func arg[T ~int | ~int32](v T) uint64 { return uint64(uint32(int32(v))) }
 func argF(v float32) uint64           { return uint64(math.Float32bits(v)) }
 func argT(t kernels.Tensor) uint64    { return t.Buf.Addr }
 
-// launch runs entry name of file's PTX over grid blocks of block threads. op names the operator in errors. After the step's first
-// error, and without a block, it does nothing.
+// launch queues entry name of file's PTX over grid blocks of block threads. op names the operator in errors. After the step's
+// first error, and without a block, it does nothing.
 func (d *Device) launch(op, file, name string, grid, block [3]int, sharedBytes int, args ...uint64) {
 	if d.err != nil || grid[0] == 0 {
 		return
@@ -88,14 +92,25 @@ func (d *Device) launch(op, file, name string, grid, block [3]int, sharedBytes i
 	if err == nil {
 		err = e.room(d.drv, sharedBytes)
 	}
-	if err == nil {
-		err = d.send()
-	}
-	if err == nil {
-		d.args = append(d.args[:0], args...)
-		err = d.drv.Launch(e.fn, grid, block, sharedBytes, d.stream, d.args)
-	}
 	if err != nil {
 		d.ok(fmt.Errorf("%s: %s<%v,%v>: %w", op, name, grid, block, err))
+		return
 	}
+	d.queue.add(op, name, e.fn, grid, block, sharedBytes, args)
+}
+
+// fetch runs what is queued, waits for it and fills dst with what it left at src.
+func (d *Device) fetch(dst []byte, src uint64) bool {
+	d.flush()
+	if d.err != nil {
+		return false
+	}
+	err := d.drv.CopyToHost(dst, src, d.stream)
+	if err == nil {
+		err = d.drv.SyncStream(d.stream)
+	}
+	if err != nil {
+		err = fmt.Errorf("cuda: %w", err)
+	}
+	return d.ok(err)
 }

@@ -18,6 +18,9 @@ type Interpreter struct {
 	// Late runs what is on a stream only when somebody waits for it, as a card may; else it runs at once, and a
 	// launch gets its own error.
 	Late bool
+	// Sample, when not nil, is how many blocks of each dimension of a grid run (ptx.Launch.Sample): to count what is too
+	// large to run.
+	Sample func(grid [3]int) [3]int
 	// Launched, when not nil, is called after each launch. It must not call the driver.
 	Launched func(kernel string, grid, block [3]int, r *ptx.Result)
 

@@ -190,6 +190,9 @@ func (d *Interpreter) run(k *interpreted, l ptx.Launch) error {
 	const call = "cuLaunchKernel"
 	d.launches++
 	l.Seed = d.Seed + d.launches
+	if d.Sample != nil {
+		l.Sample = d.Sample(l.Grid)
+	}
 	r, err := k.kernel.Launch(l)
 	if err != nil {
 		return refused(call, codeInvalidValue, err)

@@ -89,7 +89,7 @@ func passesArguments(t *testing.T, d Driver, f fake) {
 		{"name", func() (any, error) { return d.DeviceName(2) }, "Fake 102", "cuDeviceGet 2\ncuDeviceGetName 256 102"},
 		{"bus", func() (any, error) { return d.DeviceBusID(1) }, "0000:65:00.0", "cuDeviceGet 1\ncuDeviceGetPCIBusId 32 101"},
 		{"bytes", func() (any, error) { return d.DeviceBytes(1) }, int64(24 << 30), "cuDeviceGet 1\ncuDeviceTotalMem_v2 101"},
-		{"attribute", func() (any, error) { return d.DeviceAttribute(0, Multiprocessors) }, 1016, "cuDeviceGet 0\ncuDeviceGetAttribute 16 100"},
+		{"attribute", func() (any, error) { return d.DeviceAttribute(0, Multiprocessors) }, 82, "cuDeviceGet 0\ncuDeviceGetAttribute 16 100"},
 		{"context", func() (any, error) { return d.OpenContext(1) }, Context(fakeContext), "cuDeviceGet 1\ncuCtxCreate_v2 0 101"},
 		{"set context", func() (any, error) { return nil, d.SetContext(fakeContext) }, nil, "cuCtxSetCurrent c0de000000000001"},
 		{"free memory", func() (any, error) { free, total, err := d.MemInfo(); return [2]int64{free, total}, err }, [2]int64{20 << 30, 24 << 30}, "cuMemGetInfo_v2 "},
@@ -270,19 +270,19 @@ func TestNVML(t *testing.T) {
 	if names, err := n.Names(); err != nil || len(names) != 2 || names[1] != "Fake 1" {
 		t.Errorf("cards %q, %v", names, err)
 	}
-	card, err := n.Card("0000:00:00.0")
+	card, err := n.Card("0000:64:00.0")
 	must(t, err)
 	got, err := card.Sample()
 	if want := (Sample{24 << 30, 6 << 30, 0.75, 320.5, 350, 1695e6, 2100e6, 9751e6, 61}); err != nil || got != want {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
-	second, err := n.Card("0000:01:00.0")
+	second, err := n.Card("0000:65:00.0")
 	must(t, err)
 	got, err = second.Sample()
 	if err != nil || got.UsedBytes != 6<<30 || !math.IsNaN(got.PowerWatts) || !math.IsNaN(got.ClockHz) || got.TemperatureCelsius != 61 {
 		t.Errorf("a card without a power meter: %+v, %v", got, err)
 	}
-	if _, err := n.Card("0000:02:00.0"); err == nil || err.Error() != "nvmlDeviceGetHandleByPciBusId_v2: Not Found (6)" {
+	if _, err := n.Card("0000:66:00.0"); err == nil || err.Error() != "nvmlDeviceGetHandleByPciBusId_v2: Not Found (6)" {
 		t.Errorf("%v", err)
 	}
 }
@@ -290,7 +290,7 @@ func TestNVML(t *testing.T) {
 func TestNVMLNamesAFunctionThatIsMissing(t *testing.T) {
 	n, err := openNVML(compile(t, "fakenvml.c", "-DOLD"))
 	must(t, err)
-	card, err := n.Card("0000:00:00.0")
+	card, err := n.Card("0000:64:00.0")
 	must(t, err)
 	got, err := card.Sample()
 	if err == nil || !strings.Contains(err.Error(), "nvmlDeviceGetTemperature") || got.PowerWatts != 320.5 {

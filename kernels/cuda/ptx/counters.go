@@ -20,6 +20,7 @@ type Counters struct {
 	LaneInstructions uint64            `json:"lane_instructions"`
 	ByClass          map[string]uint64 `json:"warp_instructions_by_class"`
 	MMA              uint64            `json:"mma"`
+	MMAByKind        map[string]uint64 `json:"mma_by_kind,omitempty"` // "m16n8k16.f32.f16": shape, sums, factors
 	GlobalLoads      Traffic           `json:"global_loads"`
 	GlobalStores     Traffic           `json:"global_stores"`
 	GlobalAtomics    Traffic           `json:"global_atomics"`
@@ -79,7 +80,7 @@ type Line struct {
 }
 
 func (l *launch) count(ws []*worker) Counters {
-	c := Counters{ByClass: map[string]uint64{}, Blocks: len(l.order), MaxLiveBlocks: int(l.peak.Load()),
+	c := Counters{ByClass: map[string]uint64{}, MMAByKind: map[string]uint64{}, Blocks: len(l.order), MaxLiveBlocks: int(l.peak.Load()),
 		StaticSharedBytes: l.prog.sharedBytes, LocalBytes: l.prog.frameBytes}
 	for _, w := range ws {
 		c.MMA += w.mma
@@ -102,6 +103,9 @@ func (l *launch) count(ws []*worker) Counters {
 		c.LaneInstructions += n.lanes
 		if n.warps > 0 {
 			c.ByClass[o.class.String()] += n.warps
+		}
+		if o.kind == kMMA && n.warps > 0 {
+			c.MMAByKind[o.mma.name] += n.warps
 		}
 		c.SharedRequests += n.sharedRequests
 		c.SharedWavefronts += n.wavefronts

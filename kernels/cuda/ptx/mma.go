@@ -27,6 +27,7 @@ import (
 // is compared with a card needs a tolerance of about K/8 * 2**-22 of the sum of magnitudes.
 
 type mmaOp struct {
+	name       string // of shape, sums and factors
 	k          int
 	e          uint // elements a register
 	a, b, c, d []int32
@@ -76,6 +77,7 @@ func (c *compiler) tensor(m *modifiers) error {
 	if !ok {
 		return m.refuse()
 	}
+	mm.name = shape + "." + td + "." + ta
 	mm.f16 = ta == "f16"
 	mm.half, mm.halfC = td == "f16", tc == "f16"
 	mm.k = map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16, "m16n8k32": 32, "m16n8k64": 64}[shape]

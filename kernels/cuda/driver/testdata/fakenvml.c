@@ -1,4 +1,4 @@
-// A libnvidia-ml with two cards. The second has neither a power meter nor clocks.
+// A libnvidia-ml with two cards, the first ones of fakecuda.c. The second has neither a power meter nor clocks.
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +17,8 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, uintptr_t *d) { *d = 0xabc00000000
 int nvmlDeviceGetHandleByPciBusId_v2(const char *id, uintptr_t *d)
 {
     unsigned n;
-    if (sscanf(id, "0000:%x:00.0", &n) != 1 || n > 1) return NOT_FOUND;
-    *d = 0xabc0000000000000 + n;
+    if (sscanf(id, "0000:%x:00.0", &n) != 1 || n < 100 || n > 101) return NOT_FOUND;
+    *d = 0xabc0000000000000 + n - 100;
     return 0;
 }
 int nvmlDeviceGetName(uintptr_t d, char *s, unsigned room) { snprintf(s, room, "Fake %u", (unsigned)d); return 0; }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
+)
+
+// launch is what a launch costs by its counters.
+type launch struct {
+	entry       string
+	grid, block [3]int
+	sharedBytes int
+	ran         [3]int       // blocks of each dimension that were counted
+	counters    ptx.Counters // of these
+}
+
+// meter is the interpreter as a driver that counts. A launch that differs from an earlier one in addresses only is not run
+// again: what a kernel of ours does depends on its other arguments, not on values. Of a new one a few blocks run, and then,
+// by what these cost, as many as the budget allows.
+type meter struct {
+	*driver.Interpreter
+	budget uint64 // lane instructions of a launch
+
+	names    map[driver.Function]string
+	known    map[string]*launch
+	launches []*launch // of the step
+	loading  bool      // weights stay what memory is: zeros
+
+	sample func(grid [3]int) [3]int
+	last   *ptx.Result
+}
+
+func newMeter(budget uint64) *meter {
+	m := &meter{Interpreter: driver.NewInterpreter(1), budget: budget, names: map[driver.Function]string{}, known: map[string]*launch{}}
+	m.Bytes = 64 << 30
+	m.Sample = func(grid [3]int) [3]int { return m.sample(grid) }
+	m.Launched = func(_ string, _, _ [3]int, r *ptx.Result) { m.last = r }
+	return m
+}
+
+// Function implements driver.Driver.
+func (m *meter) Function(mod driver.Module, name string) (driver.Function, error) {
+	f, err := m.Interpreter.Function(mod, name)
+	m.names[f] = name
+	return f, err
+}
+
+// CopyToDevice implements driver.Driver.
+func (m *meter) CopyToDevice(dst uint64, src []byte, s driver.Stream) error {
+	if m.loading {
+		return nil
+	}
+	return m.Interpreter.CopyToDevice(dst, src, s)
+}
+
+// firstAddress is below every address on the interpreted card, and above every other argument.
+const firstAddress = 1 << 40
+
+// Launch implements driver.Driver.
+func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s driver.Stream, args []uint64) error {
+	scalars := slices.Clone(args)
+	for i, a := range scalars {
+		if a >= firstAddress {
+			scalars[i] = firstAddress
+		}
+	}
+	key := fmt.Sprint(m.names[f], grid, block, sharedBytes, scalars)
+	if l := m.known[key]; l != nil {
+		m.launches = append(m.launches, l)
+		return nil
+	}
+	run := func(blocks int) ([3]int, error) {
+		m.sample = func(grid [3]int) [3]int { return spread(grid, blocks) }
+		err := m.Interpreter.Launch(f, grid, block, sharedBytes, s, args)
+		return spread(grid, blocks), err
+	}
+	ran, err := run(2)
+	if err != nil {
+		return err
+	}
+	each := m.last.Counters.LaneInstructions/uint64(m.last.Counters.Blocks) + 1
+	if n := min(m.budget/each, 64); n > uint64(m.last.Counters.Blocks) {
+		if ran, err = run(int(n)); err != nil {
+			return err
+		}
+	}
+	l := &launch{m.names[f], grid, block, sharedBytes, ran, m.last.Counters}
+	m.known[key] = l
+	m.launches = append(m.launches, l)
+	return nil
+}
+
+// spread chooses how many coordinates of each dimension of a grid run when about so many blocks may: two of each first, for
+// what blocks share shows only by two, and then evenly.
+func spread(grid [3]int, blocks int) (n [3]int) {
+	for d, g := range grid {
+		n[d] = min(g, 2)
+	}
+	for {
+		best, most := -1, 1.0
+		for d := range n {
+			more := n
+			more[d] = min(grid[d], n[d]*2)
+			if left := float64(grid[d]) / float64(n[d]); left > most && more[0]*more[1]*more[2] <= blocks {
+				best, most = d, left
+			}
+		}
+		if best < 0 {
+			return n
+		}
+		n[best] = min(grid[best], n[best]*2)
+	}
+}
+
+// scale is by how much what blocks do not share, along the dimensions where they do not, is more in a grid of size
+// whole than in what ran.
+func (l *launch) scale(shared [3]bool, whole [3]int) float64 {
+	f := 1.0
+	for d := range whole {
+		if !shared[d] {
+			f *= float64(whole[d]) / float64(l.ran[d])
+		}
+	}
+	return f
+}
+
+// blocks is the grid's size.
+func (l *launch) blocks() int { return l.grid[0] * l.grid[1] * l.grid[2] }
+
+// each is a count by block.
+func (l *launch) each(n uint64) float64 { return float64(n) / float64(l.counters.Blocks) }

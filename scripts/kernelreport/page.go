@@ -1,0 +1,272 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// page is docs/kernels.md.
+type page struct {
+	entries  map[string]entry
+	sections []section
+	matrix   *matrix
+	budget   uint64
+}
+
+// section is one model's.
+type section struct {
+	model   string
+	weights int64
+	steps   []timed
+}
+
+type timed struct {
+	title    string
+	launches []estimate
+}
+
+func (p *page) write(w io.Writer) {
+	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+	say("# Kernels on a card that is not here")
+	say("")
+	say("Predicted, not measured: no card ran anything on this page. `make kernel-report` wrote it from the committed PTX: the interpreter counts, ptxas assembles,")
+	say("and the formula below turns counts into the time of an NVIDIA GeForce RTX 3090 (stock). `make gpu-check` compares all of it with a card.")
+	say("")
+	p.conclusion(say)
+	p.writeMatrix(say)
+	p.formula(say)
+	p.assembled(say)
+	for _, s := range p.sections {
+		p.model(say, s)
+	}
+}
+
+func (p *page) conclusion(say func(string, ...any)) {
+	m := p.matrix
+	if m == nil {
+		return
+	}
+	verdict := func(got, want float64) string {
+		if got >= want {
+			return "reached"
+		}
+		return "MISSED"
+	}
+	say("| asked for | predicted | |")
+	say("|---|---|---|")
+	say("| Qwen3.8-27B-INT4, one stream, 8-bit head: 55 tok/s | %.1f | %s |", m.single8, verdict(m.single8, 55))
+	say("| the same with a 4-bit head: 58 tok/s | %.1f | %s |", m.single4, verdict(m.single4, 58))
+	say("| filled cells of the speed-test matrix: 15, vLLM fills 8 | %d | %s |", m.filled(), verdict(float64(m.filled()), 15))
+	say("| bytes spilled by any kernel on sm_80, 86, 89, 90: 0 | %d | %s |", p.spilledBytes(), verdict(0, float64(p.spilledBytes())))
+	say("")
+}
+
+func (p *page) writeMatrix(say func(string, ...any)) {
+	m := p.matrix
+	if m == nil {
+		return
+	}
+	say("## The speed-test matrix: Qwen3.8-27B-INT4, fp8 cache, 8-bit head, no speculation")
+	say("")
+	say("Total tokens a second: ours predicted / vLLM 0.32.0 measured (../shared/fleet.md, on a card with an unlocked tensor rate, 420 W) / the memory's limit (weights, state")
+	say("and cache at %.0f GB/s and nothing else). \"over\" is over capacity: requests x ((context + %d) x %d bytes of cache + %.0f MB of state) exceed the", card.Bandwidth/1e9, outputMost, m.token, float64(m.state)/1e6)
+	say("%.2f GB that %.2f GiB of memory leave after %.0f MiB for driver and context, %.2f GB of weights and %d MiB of scratch.", float64(m.room)/1e9,
+		float64(card.MemoryBytes)/(1<<30), 512.0, float64(m.weights)/1e9, scratchRoom>>20)
+	say("")
+	head := "| context |"
+	for _, n := range requests {
+		head += fmt.Sprintf(" %d |", n)
+	}
+	say("%s", head)
+	say("|---|%s", strings.Repeat("---|", len(requests)))
+	for i, line := range m.cells {
+		text := fmt.Sprintf("| %s |", contextName(contexts[i]))
+		for j, c := range line {
+			theirs := "over"
+			if j < len(vllm[i]) {
+				theirs = fmt.Sprintf("%.1f", vllm[i][j])
+			}
+			if c.fits {
+				text += fmt.Sprintf(" **%.1f** / %s / %.0f |", c.tokens, theirs, c.limit)
+			} else {
+				text += " over |"
+			}
+		}
+		say("%s", text)
+	}
+	say("")
+	say("Prompts, alone, in steps of %d tokens:", chunk)
+	say("")
+	say("| length | predicted tok/s | time to first token | vLLM, unlocked card |")
+	say("|---|---|---|---|")
+	for _, n := range slices.Sorted(maps.Keys(m.prefill)) {
+		say("| %s | %.0f | %.2f s | %.0f |", contextName(n), m.prefill[n], float64(n)/m.prefill[n], vllmPrefill[n])
+	}
+	say("")
+	say("A step of one stream has %d launches and moves %.2f GB. Where its time goes:", m.launches, m.stepBytes/1e9)
+	say("")
+	p.kernels(say, m.steps[1])
+}
+
+func (p *page) formula(say func(string, ...any)) {
+	say("## The formula")
+	say("")
+	say("A launch takes the greatest of these, and %.1f us for its start and end (kernels/sim: what is between two dependent kernels of a graph, with filling and draining the card).", card.Launch*1e6)
+	say("A step takes the sum of its launches; nothing overlaps.")
+	say("")
+	say("| bound | time |")
+	say("|---|---|")
+	say("| DRAM | bytes / (%.0f GB/s x %.2f) |", card.Bandwidth/1e9, copyShare)
+	say("| L2 | 32-byte sectors of all warps' requests x 32 / %.1f TB/s |", cacheRate/1e12)
+	say("| loads under way | DRAM bytes x %.0f ns / bytes asked for at a time: 3/4 of the resident blocks' stages in shared memory, or %d requests a warp |", latency*1e9, outstanding)
+	say("| mma | operations / (rate of the data sheet x %.2f): %.0f TFLOP/s with fp32 sums, %.0f with fp16 sums |", tensorShare, card.Rates[0]/1e12, card.Rates[1]/1e12)
+	say("| issue | warp instructions / (%d a cycle x %.2f) |", schedulers, issueShare)
+	say("| one pipe | warp instructions of a class x 32 / lanes of its unit a cycle / %.2f: integer, logic, predicate, fp16 pairs, conversions 64, fp32 128, special 16, shuffles 32 |", issueShare)
+	say("| shared memory | wavefronts, one a cycle |")
+	say("| one warp | its instructions, one each %.1f cycles, times the waves of blocks |", warpCycles)
+	say("")
+	say("The middle five are of a multiprocessor: %d at %.3f GHz; the one with the most blocks ends last, ceil(blocks / %d) of them.", multiprocessors, clock/1e9, multiprocessors)
+	say("")
+	say("Assumptions: an instruction of PTX is one of the machine (moves and address sums often vanish, 64-bit integers take two: it evens out within the share of the issue")
+	say("slots); bytes that blocks running at once share come from DRAM once, what blocks of later waves share again unless it fits half of L2 (%d MiB); a copy reaches %.0f %% of", cacheBytes>>20, copyShare*100)
+	say("the peak; clocks are those of the data sheet, which a stock card exceeds when it is cool; the host is never late. Weights have their sizes and no values, so what depends")
+	say("on values (sampling above all) is at its least.")
+	say("")
+	say("Counts are of a sample: two blocks of each dimension of a grid, spread evenly, and more as long as they are within %.0f M lane instructions; instructions scale with the", float64(p.budget)/1e6)
+	say("grid, bytes with the dimensions along which no two blocks touched the same sector. `go test ./kernels/cuda/ptx -run SampleScales` shows both exact for a product that runs whole.")
+	say("")
+}
+
+func (p *page) assembled(say func(string, ...any)) {
+	if len(p.entries) == 0 {
+		return
+	}
+	say("## What ptxas says")
+	say("")
+	say("CUDA 11.8, sm_86; spills also of sm_80, sm_89 and sm_90.")
+	say("")
+	say("| kernel | file | registers | spilled bytes |")
+	say("|---|---|---|---|")
+	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
+		e := p.entries[name]
+		spilled := "0"
+		if len(e.spilled) > 0 {
+			var list []string
+			for _, arch := range slices.Sorted(maps.Keys(e.spilled)) {
+				list = append(list, fmt.Sprintf("%s: %d", arch, e.spilled[arch]))
+			}
+			spilled = "**" + strings.Join(list, ", ") + "**"
+		}
+		say("| %s | %s | %d | %s |", name, strings.TrimSuffix(e.file, ".ptx"), e.registers, spilled)
+	}
+	say("")
+}
+
+func (p *page) spilledBytes() (n int) {
+	for _, e := range p.entries {
+		for _, bytes := range e.spilled {
+			n += bytes
+		}
+	}
+	return n
+}
+
+// spills is an error that names what spills.
+func (p *page) spills() error {
+	var names []string
+	for name, e := range p.entries {
+		if len(e.spilled) > 0 {
+			names = append(names, fmt.Sprintf("%s %v", name, e.spilled))
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	slices.Sort(names)
+	return fmt.Errorf("registers spill to memory: %s", strings.Join(names, "; "))
+}
+
+func (p *page) model(say func(string, ...any), s section) {
+	say("## %s", s.model)
+	say("")
+	say("%.2f GB of weights on the card.", float64(s.weights)/1e9)
+	say("")
+	for _, t := range s.steps {
+		moved := 0.0
+		for _, e := range t.launches {
+			moved += e.dram
+		}
+		seconds := total(t.launches)
+		say("### %s: %.2f ms, %d launches, %.2f GB, %.0f %% of the bandwidth", t.title, seconds*1e3, len(t.launches), moved/1e9, moved/seconds/card.Bandwidth*100)
+		say("")
+		p.kernels(say, t.launches)
+	}
+}
+
+// kernels is a table of a step's launches, alike ones together, the longest first.
+func (p *page) kernels(say func(string, ...any), es []estimate) {
+	type group struct {
+		estimate
+		n int
+	}
+	var groups []*group
+	byLaunch := map[*launch]*group{}
+	for _, e := range es {
+		g := byLaunch[e.launch]
+		if g == nil {
+			g = &group{estimate: e}
+			byLaunch[e.launch] = g
+			groups = append(groups, g)
+		}
+		g.n++
+	}
+	slices.SortStableFunc(groups, func(a, b *group) int {
+		return cmp.Compare(float64(b.n)*b.seconds, float64(a.n)*a.seconds)
+	})
+	say("| kernel | grid x block, shared | launches | us each | limited by | GB/s | DRAM / touched bytes | sector efficiency | conflicts | warps' instructions by block: mma, fp, integer and logic, memory, rest | warps of 48 |")
+	say("|---|---|---|---|---|---|---|---|---|---|---|")
+	rest, restSeconds := 0, 0.0
+	for i, g := range groups {
+		if i >= 12 && float64(g.n)*g.seconds < total(es)/100 {
+			rest, restSeconds = rest+g.n, restSeconds+float64(g.n)*g.seconds
+			continue
+		}
+		c := &g.counters
+		var t struct{ bytes, sectors uint64 }
+		t.bytes = c.GlobalLoads.Bytes + c.GlobalStores.Bytes
+		t.sectors = c.GlobalLoads.Sectors + c.GlobalStores.Sectors
+		conflicts := "0"
+		if c.BankConflicts > 0 {
+			conflicts = fmt.Sprintf("%.1f %%", 100*float64(c.BankConflicts)/float64(c.SharedWavefronts))
+		}
+		of := func(classes ...string) (n uint64) {
+			for _, class := range classes {
+				n += c.ByClass[class]
+			}
+			return n
+		}
+		mma, fp, whole, memory := of("tensor"), of("fp16", "fp32", "fp64", "special", "convert"), of("integer", "logic", "predicate"), of("global", "shared", "local", "constant", "atomic")
+		each := func(n uint64) string { return fmt.Sprintf("%.0f", g.each(n)) }
+		warps := (g.block[0]*g.block[1]*g.block[2] + 31) / 32
+		say("| %s | %dx%dx%d x %d, %d | %d | %.1f | %v | %.0f | %s / %s | %.1f %% | %s | %s, %s, %s, %s, %s | %d |", g.launch.entry, g.grid[0], g.grid[1], g.grid[2],
+			g.block[0]*g.block[1]*g.block[2], g.sharedBytes+c.StaticSharedBytes, g.n, g.seconds*1e6, g.by, g.dram/g.seconds/1e9, size(g.dram), size(g.unique),
+			100*float64(t.bytes)/float64(max(32*t.sectors, 1)), conflicts, each(mma), each(fp), each(whole), each(memory), each(c.WarpInstructions-mma-fp-whole-memory), min(g.blocksMP*warps, warpsMost))
+	}
+	if rest > 0 {
+		say("| others | | %d | %.1f in all | | | | | | | |", rest, restSeconds*1e6)
+	}
+	say("")
+}
+
+func size(bytes float64) string {
+	switch {
+	case bytes >= 1e6:
+		return fmt.Sprintf("%.2f MB", bytes/1e6)
+	default:
+		return fmt.Sprintf("%.1f kB", bytes/1e3)
+	}
+}
