@@ -468,7 +468,7 @@ func TestAttentionLaunches(t *testing.T) {
 	if a, b := grids(stretch{1, 513}, stretch{1, 2}, stretch{1, 30}), grids(stretch{1, 300}, stretch{1, 1000}, stretch{1, 1}); a != b {
 		t.Errorf("%s for contexts up to 513, %s up to 1000", a, b)
 	}
-	if a, b := grids(stretch{2, 60}, stretch{20, 20}), grids(stretch{19, 260}, stretch{3, 50}); a != b {
+	if a, b := grids(stretch{3, 60}, stretch{19, 19}), grids(stretch{18, 260}, stretch{4, 50}); a != b {
 		t.Errorf("%s and %s for a chunk and a short one", a, b)
 	}
 }
