@@ -24,7 +24,7 @@
 //   sums            [R][17] float     of each 16 weights
 //   largest         [2][R][4] float   of each warp's scores, and of its values' scales
 //   up              [R] float         what the row's q was divided by
-//   groups          [2][16] Group     of 16 keys each, of this partition and the next
+//   groups          [4][16] Group     of 16 keys each, of partition p at p % 4
 //   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
 // stored in the order that makes them k = 2c, 2c+8, 2c+1, 2c+9), and of values two neighbours for two keys (so tile 2i has
@@ -214,7 +214,7 @@ template <int T, int N> struct Attention {
             g.values = values<T>(cache, block, head) + token * cache.vDim * codeBytes<T>;
             if (scaled<T>) g.scales = keyScales<T>(cache, block, head) + token;
         }
-        groups[(part & 1) * 16 + i] = g;
+        groups[(part & 3) * 16 + i] = g;
     }
 
     // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
@@ -230,7 +230,7 @@ template <int T, int N> struct Attention {
     // load begins to fill the stage that w names. A thread has the same piece of 16 bytes of several keys.
     __device__ void load(const Work &w, int unit) const
     {
-        const Group *group = groups + (w.part & 1) * 16;
+        const Group *group = groups + (w.part & 3) * 16;
         const unsigned seen = high - low;
         if (w.tile < w.keyEnd) {
             unsigned at = threadIdx.x % 8 * 16, row = threadIdx.x / 8;
@@ -328,9 +328,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.largest = a.sums + R * 17;
     a.up = a.largest + R * 8;
     a.groups = (Group *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 2 * 16 * sizeof(Group);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 4 * 16 * sizeof(Group);
 
-    if (threadIdx.x < 16) a.find(part, threadIdx.x);
+    if (threadIdx.x < 32 && part + threadIdx.x / 16 < end) a.find(part + threadIdx.x / 16, threadIdx.x % 16);
     __syncthreads();
     Work work;
     work.dst = 0;
@@ -403,7 +403,8 @@ template <int T, int N> __device__ void attend(PARAMS)
 
     for (; part < end; part++) {
         const int base = part * PARTITION, tilesFrom = a.keysFrom(part), tilesTo = a.keysTo(part);
-        if (part + 1 < end && threadIdx.x < 16) a.find(part + 1, threadIdx.x);
+        // A partition has two stages at least and three more are on their way: they are of the one after the next at most.
+        if (part + 2 < end && threadIdx.x < 16) a.find(part + 2, threadIdx.x);
         float s[4][8];
         unsigned valueScale[4];
         float m0 = LOWEST, m1 = LOWEST, top0 = 0, top1 = 0;
@@ -418,7 +419,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                const unsigned *at = (const unsigned *)a.groups[(part & 1) * 16 + t * 4 + w].scales;
+                const unsigned *at = (const unsigned *)a.groups[(part & 3) * 16 + t * 4 + w].scales;
                 if (at) {
                     keyScale = at[lane % 8];
                     valueScaleT = at[heads * blockTokens / 2 + lane % 8];

@@ -55,7 +55,7 @@ func newAttentionShape(kv kernels.KV) (s attentionShape, err error) {
 	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+8+1)
 	valueRow := width*size + 16
 	s.stage = max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
-	s.block = 2 * 16 * 32
+	s.block = 4 * 16 * 32
 	s.rows = 64
 	if width > 128 {
 		s.rows = 32

@@ -233,6 +233,8 @@ func TestAttention(t *testing.T) {
 		{2, 1, 512, 512, kernels.F8E4M3, 48, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 72, 44, kernels.I8, 16, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 24, 40, kernels.F16, 16, full, []stretch{{1, 70}, {18, 50}}},
+		// Two stages of a partition, and more than that on their way.
+		{4, 2, 64, 32, kernels.F16, 256, kernels.AttentionParams{Scale: 0.1, Window: 257}, []stretch{{60, 560}, {1, 513}}},
 		{4, 1, 192, 128, kernels.BF16, 16, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 80, 96, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.1, Window: 1}, []stretch{{1, 70}, {18, 50}}},
 	} {
