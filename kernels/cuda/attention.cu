@@ -24,7 +24,7 @@
 //   sums            [R][17] float     of each 16 weights
 //   largest         [2][R][4] float   of each warp's scores, and of its values' scales
 //   up              [R] float         what the row's q was divided by
-//   groups          [2][16] Group     of 16 keys each, of this partition and the next
+//   groups          [4][16] Group     of 16 keys each, of partition p at p % 4
 //   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
 // stored in the order that makes them k = 2c, 2c+8, 2c+1, 2c+9), and of values two neighbours for two keys (so tile 2i has
@@ -61,43 +61,58 @@ __device__ inline float tanhOf(float x)
     return __fmaf_rn(-2.f, y, 1.f);
 }
 
-// Rows says which tokens a block's rows belong to.
+// Rows says which tokens a block's rows belong to. Tokens are counted through the sequences that a launch takes.
 struct Rows {
     int seq;
-    int first;   // token of row 0 of the tile's sequence
-    int begin;   // the tile's first row, counted from there
-    int count;   // rows of the sequence
-    int last;    // position of token `first`, less `first`: a token's position is last + token
+    int token, count; // number of the sequence's first token, and rows of it and those after it
+    int first;        // the same token in q
+    int begin;        // the tile's first row, counted from it
+    int last;         // a token's position is last + where it is in q
+    int part;         // partition
 };
 
-// findRows finds the tile-th piece of `rows` rows of the tokens [from, to) of those sequences that have atLeast to atMost
-// tokens; false: there are fewer. All lanes get the same.
+// findRows finds the item-th piece of work: `rows` rows of the tokens numbered [from, to) of the sequences that have atLeast
+// to atMost tokens, and if `split` one partition. false: there are fewer. All lanes get the same.
 __device__ inline bool findRows(Rows &f, const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost,
-    int per, int rows, int tile)
+    int per, int rows, int window, bool split, int item)
 {
-    int lane = threadIdx.x & 31;
-    for (int base = 0; base < S; base += 32) {
-        int a = 0, b = 0;
-        if (base + lane < S) a = starts[base + lane], b = starts[base + lane + 1];
-        int lo = max(a, from), hi = min(b, to), n = b - a;
-        int count = n >= atLeast && n <= atMost && hi > lo ? (hi - lo) * per : 0;
-        int tiles = (count + rows - 1) / rows, sum = tiles;
+    int lane = threadIdx.x & 31, before = 0;
+    auto scan = [&](int v) {
         for (int d = 1; d < 32; d *= 2) {
-            int left = __shfl_up_sync(~0u, sum, d);
-            if (lane >= d) sum += left;
+            int left = __shfl_up_sync(~0u, v, d);
+            if (lane >= d) v += left;
         }
-        unsigned found = __ballot_sync(~0u, sum > tile);
+        return v;
+    };
+    for (int base = 0; base < S; base += 32) {
+        int a = 0, b = 0, context = 0;
+        if (base + lane < S) a = starts[base + lane], b = starts[base + lane + 1], context = contexts[base + lane];
+        int n = b - a >= atLeast && b - a <= atMost ? b - a : 0;
+        int sum = before + scan(n), number = sum - n;
+        int lo = max(number, from), count = max(min(sum, to) - lo, 0) * per;
+        int tiles = (count + rows - 1) / rows, first = a + lo - number, last = context - b, parts = 1, part = 0;
+        if (split) {
+            part = window > 0 ? max(last + first + 1 - window, 0) / PARTITION : 0;
+            parts = (context + PARTITION - 1) / PARTITION - part;
+        }
+        int items = scan(tiles * parts);
+        unsigned found = __ballot_sync(~0u, items > item);
         if (found) {
             int at = __ffs(found) - 1;
+            tiles = __shfl_sync(~0u, tiles, at);
+            item -= __shfl_sync(~0u, items, at) - tiles * __shfl_sync(~0u, parts, at);
             f.seq = base + at;
-            f.first = __shfl_sync(~0u, lo, at);
+            f.token = __shfl_sync(~0u, lo, at);
             f.count = __shfl_sync(~0u, count, at);
-            // Later tokens see more: they come first.
-            f.begin = (__shfl_sync(~0u, sum, at) - 1 - tile) * rows;
-            f.last = contexts[f.seq] - __shfl_sync(~0u, b, at);
+            f.first = __shfl_sync(~0u, first, at);
+            f.last = __shfl_sync(~0u, last, at);
+            f.part = __shfl_sync(~0u, part, at) + item / tiles;
+            // Later tokens see more: where a block goes over all partitions they come first.
+            f.begin = (split ? item % tiles : tiles - 1 - item) * rows;
             return true;
         }
-        tile -= __shfl_sync(~0u, sum, 31);
+        item -= __shfl_sync(~0u, items, 31);
+        before = __shfl_sync(~0u, sum, 31);
     }
     return false;
 }
@@ -199,7 +214,7 @@ template <int T, int N> struct Attention {
             g.values = values<T>(cache, block, head) + token * cache.vDim * codeBytes<T>;
             if (scaled<T>) g.scales = keyScales<T>(cache, block, head) + token;
         }
-        groups[(part & 1) * 16 + i] = g;
+        groups[(part & 3) * 16 + i] = g;
     }
 
     // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
@@ -215,7 +230,7 @@ template <int T, int N> struct Attention {
     // load begins to fill the stage that w names. A thread has the same piece of 16 bytes of several keys.
     __device__ void load(const Work &w, int unit) const
     {
-        const Group *group = groups + (w.part & 1) * 16;
+        const Group *group = groups + (w.part & 3) * 16;
         const unsigned seen = high - low;
         if (w.tile < w.keyEnd) {
             unsigned at = threadIdx.x % 8 * 16, row = threadIdx.x / 8;
@@ -265,14 +280,14 @@ template <int T, int N> struct Attention {
     }
 };
 
-// What a launch is: the tiles' tokens are [from, to) of the sequences with atLeast to atMost tokens.
+// What a launch is: its tokens are those numbered [from, to) of the sequences with atLeast to atMost tokens.
 #define PARAMS \
     float *dst, int dstStride, const float *q, int qStride, float *partial, float2 *partialSums, \
     const int *starts, const int *contexts, int S, const int *tables, int tableStride, CACHE_PARAMS, \
     int per, int from, int to, int atLeast, int atMost, int parts, int stageCount, int unit, float scale, float cap, int window
 
-// attend: grid (tiles, G, partitions or 1), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a
-// power of two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
+// attend: grid (pieces of work, G), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a power of
+// two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
 // scale is of q.k: with a soft cap to units of the cap, else to logarithms of base two. cap: in these, 0: none.
 template <int T, int N> __device__ void attend(PARAMS)
 {
@@ -280,7 +295,7 @@ template <int T, int N> __device__ void attend(PARAMS)
     extern __shared__ __align__(16) char memory[];
     const int R = blockDim.x / 8, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, w = warp & 3, tile = warp >> 2;
     Rows f;
-    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, blockIdx.x)) return;
+    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, window, parts, blockIdx.x)) return;
 
     // Row i of the tile: token, and the positions [sees from, sees to).
     auto tokenOf = [&](int i) { return f.first + (f.begin + i) / per; };
@@ -295,8 +310,8 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.high = seesTo(min(R, f.count - f.begin) - 1);
     int part = a.low / PARTITION, end = (a.high + PARTITION - 1) / PARTITION;
     if (parts) {
-        part += blockIdx.z;
-        if (part >= end) return;
+        if (f.part < part || f.part >= end) return;
+        part = f.part;
         end = part + 1;
     }
     a.kPad = (kDim + A::STEP - 1) / A::STEP * A::STEP;
@@ -313,9 +328,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.largest = a.sums + R * 17;
     a.up = a.largest + R * 8;
     a.groups = (Group *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 2 * 16 * sizeof(Group);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 4 * 16 * sizeof(Group);
 
-    if (threadIdx.x < 16) a.find(part, threadIdx.x);
+    if (threadIdx.x < 32 && part + threadIdx.x / 16 < end) a.find(part + threadIdx.x / 16, threadIdx.x % 16);
     __syncthreads();
     Work work;
     work.dst = 0;
@@ -388,7 +403,8 @@ template <int T, int N> __device__ void attend(PARAMS)
 
     for (; part < end; part++) {
         const int base = part * PARTITION, tilesFrom = a.keysFrom(part), tilesTo = a.keysTo(part);
-        if (part + 1 < end && threadIdx.x < 16) a.find(part + 1, threadIdx.x);
+        // A partition has two stages at least and three more are on their way: they are of the one after the next at most.
+        if (part + 2 < end && threadIdx.x < 16) a.find(part + 2, threadIdx.x);
         float s[4][8];
         unsigned valueScale[4];
         float m0 = LOWEST, m1 = LOWEST, top0 = 0, top1 = 0;
@@ -403,7 +419,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                const unsigned *at = (const unsigned *)a.groups[(part & 1) * 16 + t * 4 + w].scales;
+                const unsigned *at = (const unsigned *)a.groups[(part & 3) * 16 + t * 4 + w].scales;
                 if (at) {
                     keyScale = at[lane % 8];
                     valueScaleT = at[heads * blockTokens / 2 + lane % 8];
@@ -661,7 +677,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         float L = r ? L1 : L0;
         float *out = dst + (long long)token * dstStride + h * vDim;
         if (parts) {
-            long long at = ((long long)(token - from) * H + h) * parts + (end - 1) % parts;
+            long long at = ((long long)(f.token - from + token - f.first) * H + h) * parts + (end - 1) % parts;
             out = partial + at * vDim;
             if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(r ? M1 : M0, L);
         }
@@ -703,24 +719,41 @@ WIDTHS(attention_bf16, BF16)
 WIDTHS(attention_f8, F8)
 WIDTHS(attention_i8, I8)
 
-// attention_merge: dst of the tokens whose partitions are in `partial`. Grid (to - from, H, ceil(vDim/64)), 64 threads.
+// attention_merge: dst of the tokens whose partitions are in `partial`. Grid (to - from, H, ceil(vDim/64)), 64 threads, each
+// with a column. A warp has 32 partitions' sums on their way at a time; the largest score so far is the same whichever way
+// it is found.
 extern "C" __global__ __launch_bounds__(64) void attention_merge(float *dst, int dstStride, const float *partial, const float2 *partialSums,
     const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost, int parts, int window, int vDim)
 {
-    const int token = from + blockIdx.x, H = gridDim.y, h = blockIdx.y, d = blockIdx.z * 64 + threadIdx.x;
+    const int H = gridDim.y, h = blockIdx.y, d = blockIdx.z * 64 + threadIdx.x, lane = threadIdx.x & 31, number = from + blockIdx.x;
     Rows f;
-    if (!findRows(f, starts, contexts, S, token, token + 1, atLeast, atMost, 1, 1, 0) || d >= vDim) return;
+    if (!findRows(f, starts, contexts, S, number, number + 1, atLeast, atMost, 1, 1, window, false, 0)) return;
     const int last = f.last + f.first;
     const int first = (window > 0 ? max(last + 1 - window, 0) : 0) / PARTITION, end = last / PARTITION + 1;
     const long long at = ((long long)blockIdx.x * H + h) * parts;
     float M = LOWEST, L = 0, O = 0;
-#pragma unroll 4
-    for (int p = first; p < end; p++) {
-        long long i = at + p % parts;
-        float2 ml = partialSums[i];
-        float a, b;
-        fold(M, L, ml.x, ml.y, a, b);
-        O = folded(O, partial[i * vDim + d], a, b);
+    for (int base = first; base < end; base += 32) {
+        float o[32];
+#pragma unroll
+        for (int i = 0; i < 32; i++) o[i] = base + i < end && d < vDim ? partial[(at + (base + i) % parts) * vDim + d] : 0;
+        float2 ml = make_float2(LOWEST, 0);
+        if (base + lane < end) ml = partialSums[at + (base + lane) % parts];
+        float top = fmaxf(M, ml.x);
+        for (int i = 1; i < 32; i *= 2) {
+            float left = __shfl_up_sync(~0u, top, i);
+            if (lane >= i) top = fmaxf(top, left);
+        }
+        float before = __shfl_up_sync(~0u, top, 1);
+        if (lane == 0) before = M;
+        float a = exp2Of(__fsub_rn(before, top)), b = exp2Of(__fsub_rn(ml.x, top));
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            if (base + i >= end) break;
+            float ai = __shfl_sync(~0u, a, i), bi = __shfl_sync(~0u, b, i);
+            L = folded(L, __shfl_sync(~0u, ml.y, i), ai, bi);
+            O = folded(O, o[i], ai, bi);
+        }
+        M = __shfl_sync(~0u, top, 31);
     }
-    dst[(long long)token * dstStride + h * vDim + d] = finished(O, L);
+    if (d < vDim) dst[(long long)f.first * dstStride + h * vDim + d] = finished(O, L);
 }
