@@ -10,7 +10,8 @@
 //   scores   warp w of 4 has keys 16w to 16w+15 of each 64. q is split into two 16-bit floats, high and low, each summed over
 //            kDim in ascending order; of fp16 q, scaled by a power of two of the row's own, the low part is summed in fp16.
 //   weights  2^(score - largest of the partition), rounded to 16 bits, in shared memory for the 4 warps; they are summed in
-//            16s of keys, and these in ascending order
+//            16s of keys, and these in ascending order. Values' scales are in the weights, over a power of two of the row's
+//            own near the largest of those it sees, which its sums are multiplied by.
 //   values   warp w of 4 has a quarter of vDim, and sums over keys in ascending order
 //   merge    partitions are added up in ascending order, by fold()
 // A block either takes one partition, whose sums go to `partial` for attention_merge (decode), or all of them (prefill).
@@ -21,7 +22,7 @@
 //   q high, q low   [R][kPad + 8]     16 bits; kPad: kDim to a multiple of 16, of fp8 and int8 32
 //   weights         [R][256 + 8]      16 bits
 //   sums            [R][17] float     of each 16 weights
-//   largest         [R][4] float      of each warp's scores
+//   largest         [2][R][4] float   of each warp's scores, and of its values' scales
 //   up              [R] float         what the row's q was divided by
 //   groups          [2][16] Group     of 16 keys each, of this partition and the next
 //   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
@@ -116,9 +117,8 @@ __device__ inline float folded(float O, float o, float a, float b) { return __fm
 // finished divides by the sum of weights. A zero has no sign that would tell which masked keys were added.
 __device__ inline float finished(float O, float L) { return __fadd_rn(__fdiv_rn(O, L), 0.f); }
 
-// Four codes of a byte to pairs of 16-bit floats, exactly: even has bytes 0 and 2, odd 1 and 3. An fp8's bits, moved to where
-// fp16 has them, are its value over 256 (codeUnit); where bf16 has them, over 2^120. An int8 with its sign flipped is the last
-// bits of 1024 + 128 + its value; its low 7 bits are the last of the bf16 128 + them, and its sign bit is worth -128.
+// Four codes of a byte to pairs of fp16, exactly: even has bytes 0 and 2, odd 1 and 3. An fp8's bits, moved to where fp16 has
+// them, are its value over 256 (codeUnit); an int8 with its sign flipped is the last bits of 1024 + 128 + its value.
 template <int T> __device__ void codesToF16(unsigned codes, unsigned &even, unsigned &odd)
 {
     if (T == F8) {
@@ -132,23 +132,6 @@ template <int T> __device__ void codesToF16(unsigned codes, unsigned &even, unsi
         asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x64806480));
     }
 }
-__device__ inline unsigned fmaBF16(unsigned a, unsigned b, unsigned c)
-{
-    unsigned v;
-    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
-    return v;
-}
-template <int T> __device__ void codesToBF16(unsigned codes, unsigned &even, unsigned &odd)
-{
-    unsigned low = codes << 8, high = codes >> 8;
-    if (T == F8) {
-        even = fmaBF16((low & 0x80008000) | (low >> 4 & 0x07f007f0), 0x7b807b80, 0x80008000);
-        odd = fmaBF16((codes & 0x80008000) | (codes >> 4 & 0x07f007f0), 0x7b807b80, 0x80008000);
-    } else {
-        even = fmaBF16((codes & 0x007f007f) | 0x43004300, 0x3f803f80, (codes & 0x00800080) | 0xc300c300);
-        odd = fmaBF16((high & 0x007f007f) | 0x43004300, 0x3f803f80, (high & 0x00800080) | 0xc300c300);
-    }
-}
 
 // finiteOnly makes what is not finite in a pair of fp16 or bf16 a zero.
 template <int T> __device__ unsigned finiteOnly(unsigned pair)
@@ -157,6 +140,11 @@ template <int T> __device__ unsigned finiteOnly(unsigned pair)
     if ((pair & exponent) == exponent) pair &= 0xffff0000;
     if ((pair >> 16 & exponent) == exponent) pair &= 0xffff;
     return pair;
+}
+template <int T> __device__ void mma16(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
+{
+    if (T == F16) mmaF16(c, a, b0, b1);
+    else mmaBF16(c, a, b0, b1);
 }
 template <int T> __device__ float float16(unsigned short v) { return T == F16 ? unpackF16(v).x : bf16ToFloat(v); }
 
@@ -236,7 +224,7 @@ template <int T, int N> struct Attention {
             unsigned pos = w.part * PARTITION + w.tile * KEYS - low, dst = stages + w.dst * STAGE + row * KEY_ROW + at;
             long long off = row % 16 * keyBytes + slab + at;
             group += w.tile * (KEYS / 16);
-#pragma unroll 2
+#pragma unroll 1
             for (; row < KEYS; row += blockDim.x / 8, dst += blockDim.x / 8 * KEY_ROW)
                 piece(dst, group[row / 16].keys + off, pos + row < seen ? have : 0, unit);
         } else {
@@ -244,7 +232,7 @@ template <int T, int N> struct Attention {
             unsigned at = threadIdx.x % PIECES * 16, row = threadIdx.x / PIECES, first = (w.tile - w.keyEnd) * KV;
             int have = valueBytes - at;
             unsigned pos = w.part * PARTITION + first - low, dst = stages + w.dst * STAGE + row * VROW + at;
-#pragma unroll 2
+#pragma unroll 1
             for (; row < KV; row += blockDim.x / PIECES, dst += blockDim.x / PIECES * VROW)
                 piece(dst, group[(first + row) / 16].values + (row % 16 * valueBytes + at), pos + row < seen ? have : 0, unit);
         }
@@ -323,9 +311,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.weights = a.qLow + R * qRow;
     a.sums = (float *)(memory + R * (2 * qRow + WEIGHT_ROW));
     a.largest = a.sums + R * 17;
-    a.up = a.largest + R * 4;
+    a.up = a.largest + R * 8;
     a.groups = (Group *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 22) + 2 * 16 * sizeof(Group);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 2 * 16 * sizeof(Group);
 
     if (threadIdx.x < 16) a.find(part, threadIdx.x);
     __syncthreads();
@@ -403,7 +391,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         if (part + 1 < end && threadIdx.x < 16) a.find(part + 1, threadIdx.x);
         float s[4][8];
         unsigned valueScale[4];
-        float m0 = LOWEST, m1 = LOWEST;
+        float m0 = LOWEST, m1 = LOWEST, top0 = 0, top1 = 0;
         float up0 = 1, up1 = 1;
 #pragma unroll
         for (int t = 0; t < 4; t++) {
@@ -449,13 +437,9 @@ template <int T, int N> __device__ void attend(PARAMS)
                         ldmatrix4(ql, q1 + k * 32);
 #pragma unroll
                         for (int j = 0; j < 2; j++) {
-                            if (T == F16) {
-                                mmaF16(high[j], qh, b[j * 2], b[j * 2 + 1]);
-                                mmaF16Half(lowH[j], ql, b[j * 2], b[j * 2 + 1]);
-                            } else {
-                                mmaBF16(high[j], qh, b[j * 2], b[j * 2 + 1]);
-                                mmaBF16(lowF[j], ql, b[j * 2], b[j * 2 + 1]);
-                            }
+                            mma16<T>(high[j], qh, b[j * 2], b[j * 2 + 1]);
+                            if (T == F16) mmaF16Half(lowH[j], ql, b[j * 2], b[j * 2 + 1]);
+                            else mmaBF16(lowF[j], ql, b[j * 2], b[j * 2 + 1]);
                         }
                     }
                 }
@@ -465,8 +449,11 @@ template <int T, int N> __device__ void attend(PARAMS)
             float x[8];
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                float2 ks = make_float2(1, 1);
-                if (scaled<T>) ks = unpackBF16(__shfl_sync(~0u, keyScale, lane % 4 + j * 4));
+                float2 ks = make_float2(1, 1), vs = ks;
+                if (scaled<T>) {
+                    ks = unpackBF16(__shfl_sync(~0u, keyScale, lane % 4 + j * 4));
+                    vs = unpackBF16(__shfl_sync(~0u, valueScaleT, lane % 4 + j * 4));
+                }
                 if (A::HALF) {
                     float2 top = unpackF16(lowH[j][0]), bottom = unpackF16(lowH[j][1]);
                     lowF[j][0] = top.x, lowF[j][1] = top.y, lowF[j][2] = bottom.x, lowF[j][3] = bottom.y;
@@ -482,6 +469,10 @@ template <int T, int N> __device__ void attend(PARAMS)
                     x[j * 4 + i] = score = seen ? score : -INFINITY;
                     if (i < 2) m0 = fmaxf(m0, score);
                     else m1 = fmaxf(m1, score);
+                    if (scaled<T> && seen) {
+                        if (i < 2) top0 = fmaxf(top0, i % 2 ? vs.y : vs.x);
+                        else top1 = fmaxf(top1, i % 2 ? vs.y : vs.x);
+                    }
                 }
             }
             // Registers have no index.
@@ -498,9 +489,29 @@ template <int T, int N> __device__ void attend(PARAMS)
         m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, 2));
         m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, 2));
         if (lane % 4 == 0) a.largest[row0 * 4 + w] = m0, a.largest[row1 * 4 + w] = m1;
+        if (scaled<T>) {
+            top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, 1));
+            top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, 1));
+            top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, 2));
+            top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, 2));
+            if (lane % 4 == 0) a.largest[(R + row0) * 4 + w] = top0, a.largest[(R + row1) * 4 + w] = top1;
+        }
         __syncthreads();
 #pragma unroll
         for (int i = 0; i < 4; i++) m0 = fmaxf(m0, a.largest[row0 * 4 + i]), m1 = fmaxf(m1, a.largest[row1 * 4 + i]);
+        float down[2] = {1, 1}, back[2] = {1, 1}; // of values' scales, and of sums
+        if (scaled<T>) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                top0 = fmaxf(top0, a.largest[(R + row0) * 4 + i]), top1 = fmaxf(top1, a.largest[(R + row1) * 4 + i]);
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                // Weights reach 512, which leaves fp16 the most room for small ones. Codes of fp8 are over 256.
+                unsigned exponent = min(max(__float_as_uint(r ? top1 : top0) >> 23, 9u), 253u);
+                down[r] = __uint_as_float((254 + 8 - exponent) << 23);
+                back[r] = __uint_as_float((T == F8 ? exponent : exponent - 8) << 23);
+            }
+        }
 
         // Weights.
 #pragma unroll
@@ -521,8 +532,8 @@ template <int T, int N> __device__ void attend(PARAMS)
                     if (scaled<T>) {
                         // A masked key's scale may be anything.
                         float2 vs = unpackBF16(__shfl_sync(~0u, valueScale[t], lane % 4 + j * 4));
-                        word[r] = packBF16(s[t][j * 4 + r * 2] == -INFINITY ? 0 : __fmul_rn(x, vs.x),
-                            s[t][j * 4 + r * 2 + 1] == -INFINITY ? 0 : __fmul_rn(y, vs.y));
+                        word[r] = packF16(s[t][j * 4 + r * 2] == -INFINITY ? 0 : __fmul_rn(x, __fmul_rn(vs.x, down[r])),
+                            s[t][j * 4 + r * 2 + 1] == -INFINITY ? 0 : __fmul_rn(y, __fmul_rn(vs.y, down[r])));
                     } else {
                         word[r] = T == F16 ? packF16(x, y) : packBF16(x, y);
                         float2 rounded = T == F16 ? unpackF16(word[r]) : unpackBF16(word[r]);
@@ -555,27 +566,29 @@ template <int T, int N> __device__ void attend(PARAMS)
                 if (!scaled<T>) {
                     // Where some rows see what others do not, 0 times an infinity would show.
                     int pos = base + t * A::KV + k * 16;
-                    bool apart = (pos < allFrom || pos + 16 > allTo) && !oneToken;
+                    if (oneToken || pos >= allFrom && pos + 16 <= allTo) {
+#pragma unroll
+                        for (int j = 0; j < N; j += 2) {
+                            ldmatrix4t(b, at + j * 16);
+                            mma16<T>(o[j], p, b[0], b[1]);
+                            mma16<T>(o[j + 1], p, b[2], b[3]);
+                        }
+                        continue;
+                    }
                     unsigned bad = 0;
 #pragma unroll
                     for (int j = 0; j < N; j += 2) {
                         ldmatrix4t(b, at + j * 16);
-                        if (apart)
 #pragma unroll
-                            for (int i = 0; i < 4; i++) {
-                                unsigned finite = finiteOnly<T>(b[i]);
-                                bad |= finite ^ b[i];
-                                b[i] = finite;
-                            }
-                        if (T == F16) {
-                            mmaF16(o[j], p, b[0], b[1]);
-                            mmaF16(o[j + 1], p, b[2], b[3]);
-                        } else {
-                            mmaBF16(o[j], p, b[0], b[1]);
-                            mmaBF16(o[j + 1], p, b[2], b[3]);
+                        for (int i = 0; i < 4; i++) {
+                            unsigned finite = finiteOnly<T>(b[i]);
+                            bad |= finite ^ b[i];
+                            b[i] = finite;
                         }
+                        mma16<T>(o[j], p, b[0], b[1]);
+                        mma16<T>(o[j + 1], p, b[2], b[3]);
                     }
-                    if (apart && __any_sync(~0u, bad != 0)) {
+                    if (__any_sync(~0u, bad != 0)) {
                         const char *value = memory + (stage - valueAt - a.shared) + k * 16 * A::VROW + (w * 8 * N + column) * 2;
                         const char *weight = memory + (a.weights - a.shared) + (t * A::KV + k * 16) * 2;
 #pragma unroll 1
@@ -600,10 +613,10 @@ template <int T, int N> __device__ void attend(PARAMS)
 #pragma unroll
                         for (int i = 0; i < (N == 2 ? 1 : 2); i++) {
                             unsigned even[2], odd[2];
-                            codesToBF16<T>(b[2 * i], even[0], odd[0]);
-                            codesToBF16<T>(b[2 * i + 1], even[1], odd[1]);
-                            mmaBF16(o[j + 2 * i], p, even[0], even[1]);
-                            mmaBF16(o[j + 2 * i + 1], p, odd[0], odd[1]);
+                            codesToF16<T>(b[2 * i], even[0], odd[0]);
+                            codesToF16<T>(b[2 * i + 1], even[1], odd[1]);
+                            mmaF16(o[j + 2 * i], p, even[0], even[1]);
+                            mmaF16(o[j + 2 * i + 1], p, odd[0], odd[1]);
                         }
                     }
                 }
@@ -613,6 +626,11 @@ template <int T, int N> __device__ void attend(PARAMS)
 #pragma unroll
         for (int i = 1; i < 16; i++) l0 = __fadd_rn(l0, a.sums[row0 * 17 + i]), l1 = __fadd_rn(l1, a.sums[row1 * 17 + i]);
 
+        if (scaled<T>)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) o[j][i] = __fmul_rn(o[j][i], back[i / 2]);
         if (parts) {
             M0 = m0, M1 = m1, L0 = l0, L1 = l1;
 #pragma unroll

@@ -52,7 +52,7 @@ func newAttentionShape(kv kernels.KV) (s attentionShape, err error) {
 		step = 32
 	}
 	kPad := (l.KDim + step - 1) / step * step
-	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+4+1)
+	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+8+1)
 	valueRow := width*size + 16
 	s.stage = max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
 	s.block = 2 * 16 * 32
@@ -73,9 +73,14 @@ func (s attentionShape) sharedBytes(rows, stages int) int {
 	return rows*s.perRow + s.block + stages*s.stage
 }
 
-// stages is how many stages a block of that many rows has: what lets two blocks share a multiprocessor, or else what fits.
-func (s attentionShape) stages(rows int) int {
-	for _, limit := range []int{blockSharedBytes/2 - 512, blockSharedBytes} {
+// stages is how many stages a block of that many rows has: what lets two blocks share a multiprocessor, where there are so
+// many, or else what fits.
+func (s attentionShape) stages(rows int, shared bool) int {
+	limits := []int{blockSharedBytes/2 - 512, blockSharedBytes}
+	if !shared {
+		limits = limits[1:]
+	}
+	for _, limit := range limits {
 		for n := 4; n >= 2; n-- {
 			if s.sharedBytes(rows, n) <= limit {
 				return n
@@ -126,13 +131,14 @@ func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, r kernels.Ragge
 		scale *= 256
 	}
 	launch := func(rows, from, to, atLeast, atMost, parts int, partial, sums uint64) {
-		stages := shape.stages(rows)
 		tiles := ((to-from)*per + min(S, to-from)*(rows-1)) / rows
+		grid := [3]int{tiles, l.Heads, max(1, parts)}
+		stages := shape.stages(rows, grid[0]*grid[1]*grid[2] > d.mps)
 		args := []uint64{argT(dst), arg(dst.Stride), argT(q), arg(q.Stride), partial, sums,
 			r.Starts.Addr, r.Contexts.Addr, arg(S), kv.Tables.Addr, arg(kv.Stride)}
 		args = append(args, cacheArgs(kv)...)
 		args = append(args, arg(per), arg(from), arg(to), arg(atLeast), arg(atMost), arg(parts), arg(stages), arg(shape.unit), argF(scale), argF(soft), arg(p.Window))
-		d.launch(op, "attention", shape.entry, [3]int{tiles, l.Heads, max(1, parts)}, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows, stages), args...)
+		d.launch(op, "attention", shape.entry, grid, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows, stages), args...)
 	}
 	if long {
 		launch(shape.rows, 0, T, attentionSplit+1, math.MaxInt32, 0, 0, 0)

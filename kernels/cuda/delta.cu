@@ -6,7 +6,9 @@
 //   that follows it in its chain, or -1
 //   grid (ceil(V/32), H, runs), block 64 = 2 warps of 16 columns each: 192 blocks for one sequence of 48 heads of 128x128, two
 //   or three for each of 82 multiprocessors; a block takes the runs of a chain one after another, S in registers
-//   reference: kernels/ref GatedDelta | cases: kernels/kerneltest/state.go | numbers: kernels/KERNELS.md
+//   decode: bytes are those of the state, in and out, and of inputs once; a warp issues some 420 instructions for a token, 256 of them the
+//   four operations for each value of its columns (decay, known value, update, output)
+//   reference: kernels/ref GatedDelta | cases: kernels/kerneltest/state.go | numbers: delta_test.go
 
 #include "delta.cuh"
 

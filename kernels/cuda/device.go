@@ -18,8 +18,8 @@ type Options struct {
 	StepBytes int64
 	// NoGraphs issues every launch by itself, always.
 	NoGraphs bool
-	// HalfAccumulate sums the products of 16 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
-	// at twice the rate: see linear.go for what it costs.
+	// HalfAccumulate sums the products of 32 inputs with 4- or 8-bit weights in fp16 instead of float32, which GeForce cards do
+	// at twice the rate, at any number of tokens; longer sums are float32. TestHalfAccumulate says what it costs.
 	HalfAccumulate bool
 	// Arena takes what is free on the card at once, and all buffers are cut from it. Without, each is an allocation of its
 	// own: the interpreter then sees who leaves his.

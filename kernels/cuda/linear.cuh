@@ -24,7 +24,7 @@
 // conflicts, and no ldmatrix is needed, for x is stored in the order in which ldmatrix would deliver it.
 //
 // The sum over K: a code's distance from the middle code is an exact fp16, so a step's products and their sum in the tensor
-// core are float32; then acc = fma(scale, step, acc), step by step, and after a tile's steps fma(offset, sum of x, acc) for each.
+// core are float32 (fp16 of two steps in the kernels that say so); then acc = fma(scale, step, acc), step by step, and after a tile's steps fma(offset, sum of x, acc) for each.
 // K is cut in `parts` parts of whole tiles; parts are added in ascending order. Both depend on the weight alone, not on T
 // or the kernel.
 #pragma once
@@ -69,6 +69,18 @@ __device__ __forceinline__ u32 read2(u32 at)
     return v;
 }
 
+// kept is v, computed once: without it the compiler would rather compute it anew for each tile than give it a register.
+__device__ __forceinline__ u32 kept(u32 v)
+{
+    asm volatile("mov.u32 %0, %0;" : "+r"(v));
+    return v;
+}
+__device__ __forceinline__ const char *kept(const char *v)
+{
+    asm volatile("mov.u64 %0, %0;" : "+l"(v));
+    return v;
+}
+
 __device__ __forceinline__ void copy16(u32 shared, const void *global)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
@@ -108,18 +120,18 @@ template <int KIND> struct Half {
     u32 w[KIND == W4 ? 2 : KIND == W8 ? 4 : 8];
 };
 
-// halfAt reads half h of the tile at `at`.
-template <int KIND> __device__ __forceinline__ Half<KIND> halfAt(u32 at, int h, int lane)
+// halfAt reads half h of the tile whose first of this lane is at `at`.
+template <int KIND> __device__ __forceinline__ Half<KIND> halfAt(u32 at, int h)
 {
     Half<KIND> v;
     if constexpr (KIND == W4) {
-        uint2 a = read8(at + h * 256 + lane * 8);
+        uint2 a = read8(at + h * 256);
         v.w[0] = a.x, v.w[1] = a.y;
     } else if constexpr (KIND == W8) {
-        uint4 a = read16(at + h * 512 + lane * 16);
+        uint4 a = read16(at + h * 512);
         v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
     } else {
-        uint4 a = read16(at + h * 1024 + lane * 16), b = read16(at + h * 1024 + 512 + lane * 16);
+        uint4 a = read16(at + h * 1024), b = read16(at + h * 1024 + 512);
         v.w[0] = a.x, v.w[1] = a.y, v.w[2] = a.z, v.w[3] = a.w;
         v.w[4] = b.x, v.w[5] = b.y, v.w[6] = b.z, v.w[7] = b.w;
     }
@@ -165,13 +177,16 @@ __device__ __forceinline__ void productBF16(float d[4], const u32 a[4], u32 b0, 
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// productHalf accumulates a step in fp16, which GeForce cards do at twice the rate.
-__device__ __forceinline__ void productHalf(float d[4], const u32 a[4], u32 b0, u32 b1)
+// productHalf is two steps, accumulated in fp16, which GeForce cards do at twice the rate: at most 32 * 128 * 15.99, which fp16 holds.
+__device__ __forceinline__ void productHalf(float d[4], const u32 a0[4], const u32 a1[4], const uint4 &b)
 {
     u32 lo, hi;
     asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%8,%8};"
         : "=r"(lo), "=r"(hi)
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"(0));
+        : "r"(a0[0]), "r"(a0[1]), "r"(a0[2]), "r"(a0[3]), "r"(b.x), "r"(b.y), "r"(0));
+    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0,%1}, {%2,%3,%4,%5}, {%6,%7}, {%0,%1};"
+        : "+r"(lo), "+r"(hi)
+        : "r"(a1[0]), "r"(a1[1]), "r"(a1[2]), "r"(a1[3]), "r"(b.z), "r"(b.w));
     float2 l = __half22float2(*(__half2 *)&lo), h = __half22float2(*(__half2 *)&hi);
     d[0] = l.x, d[1] = l.y, d[2] = h.x, d[3] = h.y;
 }
@@ -230,28 +245,45 @@ __device__ __forceinline__ const char *scalePiece(const char *strip, int slot, i
     return strip + (long long)group * (16 * m.record) + rest;
 }
 
-// step adds a step to acc: tokens 2q and 2q+1 of outputs g and g+8. b: x's words of the step; r: what their rounding left.
-template <int KIND, bool HALF>
-__device__ __forceinline__ void step(float acc[4], const u32 a[4], u32 b0, u32 b1, u32 r0, u32 r1, const Scale &c)
+__device__ __forceinline__ void scaled(float acc[4], const float d[4], const Scale &c)
 {
-    float d[4];
-    if (KIND == WBF16) productBF16(d, a, b0, b1, r0, r1);
-    else if (HALF) productHalf(d, a, b0, b1);
-    else product(d, a, b0, b1);
-    if (KIND == WF16 || KIND == WBF16) {
-        for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], d[i]);
-        return;
-    }
     acc[0] = __fmaf_rn(c.lower, d[0], acc[0]);
     acc[1] = __fmaf_rn(c.lower, d[1], acc[1]);
     acc[2] = __fmaf_rn(c.upper, d[2], acc[2]);
     acc[3] = __fmaf_rn(c.upper, d[3], acc[3]);
 }
 
-// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of 8 tokens.
-__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums, int q)
+// steps adds the two steps of a half to acc: tokens 2q and 2q+1 of outputs g and g+8. b: x of the half; r: what its rounding left.
+// HALF wants one scale for both.
+template <int KIND, bool HALF>
+__device__ __forceinline__ void steps(float acc[4], const u32 a0[4], const u32 a1[4], const uint4 &b, const uint4 &r, const Scale &c0, const Scale &c1)
 {
-    uint2 v = read8(sums + 8 * q);
+    float d[4];
+    if constexpr (HALF) {
+        productHalf(d, a0, a1, b);
+        scaled(acc, d, c0);
+    } else if constexpr (KIND == WF16) {
+        product(d, a0, b.x, b.y);
+        for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], d[i]);
+        product(d, a1, b.z, b.w);
+        for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], d[i]);
+    } else if constexpr (KIND == WBF16) {
+        productBF16(d, a0, b.x, b.y, r.x, r.y);
+        for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], d[i]);
+        productBF16(d, a1, b.z, b.w, r.z, r.w);
+        for (int i = 0; i < 4; i++) acc[i] = __fadd_rn(acc[i], d[i]);
+    } else {
+        product(d, a0, b.x, b.y);
+        scaled(acc, d, c0);
+        product(d, a1, b.z, b.w);
+        scaled(acc, d, c1);
+    }
+}
+
+// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of the lane's two tokens.
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums)
+{
+    uint2 v = read8(sums);
     float x = __uint_as_float(v.x), y = __uint_as_float(v.y);
     acc[0] = __fmaf_rn(o.lower, x, acc[0]);
     acc[1] = __fmaf_rn(o.lower, y, acc[1]);

@@ -16,7 +16,8 @@ func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
 }
 
 const (
-	decodeRows = 16 // the most tokens of linear_decode
+	decodeRows      = 16       // the most tokens of linear_decode
+	halfSharedBytes = 49 << 10 // of each of two blocks on a multiprocessor; the card takes 1 KiB of 100 for each
 	// leastBlocks is how many blocks a decode product should have, so that their loads together reach the memory's rate. A
 	// constant, and not the card's, so that a shape has the same launch everywhere.
 	leastBlocks = 64
@@ -25,21 +26,8 @@ const (
 // kindNames are those of kernels.
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
 
-// prepared says what x the workspace holds.
-type prepared struct {
-	valid      bool
-	order      uint64
-	tiles      int
-	bf16, sums bool
-}
-
-// holds reports whether x is there as p needs it.
-func (x prepared) holds(p *part) bool {
-	return x.valid && x.order == p.orders && x.tiles == p.tiles && x.bf16 == (p.kind == kindBF16) && (x.sums || !p.offsets())
-}
-
 func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add int) {
-	if d.err != nil || !d.ok(check.Linear(op, dst, x, w)) {
+	if d.err != nil || !d.ok(check.Linear(op, dst, x, w)) || x.Rows == 0 {
 		return
 	}
 	ps := w.Impl.(weight)
@@ -63,10 +51,24 @@ func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add
 	}
 	for from := 0; from < x.Rows; from += rows {
 		to := min(from+rows, x.Rows)
+		some := x.RowRange(from, to)
 		var have prepared
 		for i := range ps {
 			p := &ps[i]
-			have = d.product(op, p, dst.RowRange(from, to).ColRange(p.first, p.first+p.N), x.RowRange(from, to), add, have)
+			out := dst.RowRange(from, to).ColRange(p.first, p.first+p.N)
+			if p.kind == kindFloat32 {
+				d.launch(op, "linear_rows", "linear_float32", [3]int{(p.N + 7) / 8, (some.Rows + 3) / 4, 1}, [3]int{256, 1, 1}, 0,
+					argT(out), arg(out.Stride), arg(add), p.codes, p.bias, argT(some), arg(some.Stride), p.orders, arg(some.Rows), arg(p.N), arg(p.K))
+				continue
+			}
+			if !have.serves(p) {
+				have = d.prepare(op, p, some)
+			}
+			if some.Rows <= decodeRows {
+				d.decode(op, p, p.decodeShape((some.Rows+7)/8), out, have, add)
+			} else {
+				d.prefill(op, p, p.prefillShape(some.Rows), out, have, add)
+			}
 		}
 	}
 }
@@ -80,43 +82,54 @@ func (p *packing) workspace() int64 {
 	return int64(n + 256) // the inverse, and each of three pieces begins at a multiple of 256
 }
 
-// product multiplies x, of which the workspace has what have says, by p, and says what it has now.
-func (d *Device) product(op string, p *part, dst, x kernels.Tensor, add int, have prepared) prepared {
-	T := x.Rows
-	if p.kind == kindFloat32 {
-		d.launch(op, "linear_rows", "linear_float32", [3]int{(p.N + 7) / 8, (T + 3) / 4, 1}, [3]int{256, 1, 1}, 0,
-			argT(dst), arg(dst.Stride), arg(add), p.codes, p.bias, argT(x), arg(x.Stride), p.orders, arg(T), arg(p.N), arg(p.K))
-		return have
+// prepared is x in the workspace as the products read it; order and tiles say for which weights.
+type prepared struct {
+	x, sums, inverse uint64
+	order            uint64
+	tiles            int
+	bf16             bool
+}
+
+// serves reports whether x is there as p needs it.
+func (x prepared) serves(p *part) bool {
+	return x.x != 0 && x.order == p.orders && x.tiles == p.tiles && x.bf16 == (p.kind == kindBF16) && (x.sums != 0 || !p.offsets())
+}
+
+func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
+	blocks := (x.Rows + 7) / 8 // of 8 tokens
+	have := prepared{x: d.workspace, order: p.orders, tiles: p.tiles, bf16: p.kind == kindBF16}
+	have.inverse = have.x + uint64(blocks*p.tiles*p.xBytes())
+	if p.offsets() {
+		have.sums = have.inverse + uint64(roundUp(x.Rows*4, 256))
 	}
-	blocks := (T + 7) / 8 // of 8 tokens
-	xAt := d.workspace
-	inverse := xAt + uint64(blocks*p.tiles*p.xBytes())
-	sums := inverse + uint64(roundUp(T*4, 256))
-	if !p.offsets() && !have.holds(p) {
-		sums = 0
-	}
-	if !have.holds(p) {
-		have = prepared{true, p.orders, p.tiles, p.kind == kindBF16, p.offsets()}
-		d.launch(op, "linear_prepare", "linear_prepare", [3]int{blocks * 8, 1, 1}, [3]int{256, 1, 1}, 0,
-			argT(x), arg(x.Stride), p.orders, arg(T), arg(p.K), arg(p.tiles), xAt, sums, inverse, argBool(have.bf16), argBool(aligned(x) && p.orders == 0))
-	}
-	args := []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, xAt, sums, inverse, arg(T), arg(p.N), arg(p.tiles), arg(p.cut)}
-	scheme := []uint64{arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
-	suffix := ""
-	if d.half && p.slots != 0 {
-		suffix = "_half"
-	}
-	if T <= decodeRows {
-		n := roundUp(T, 8)
-		s := p.decodeShape(n / 8)
-		d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], n, suffix),
-			[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, append(append(args, arg(s.stages)), scheme...)...)
-		return have
-	}
-	s := p.prefillShape(T)
-	d.launch(op, "linear_prefill", fmt.Sprintf("linear_prefill_%s_%d%s", kindNames[p.kind], s.tokens, suffix),
-		[3]int{(T + s.tokens - 1) / s.tokens, (p.strips() + s.strips - 1) / s.strips, 1}, [3]int{32 * s.strips, 1, 1}, s.sharedBytes, append(append(args, arg(s.stages)), scheme...)...)
+	d.launch(op, "linear_prepare", "linear_prepare", [3]int{blocks * 8, 1, 1}, [3]int{min(roundUp(p.tiles*8, 32), 1024), 1, 1}, 0,
+		argT(x), arg(x.Stride), p.orders, arg(x.Rows), arg(p.K), arg(p.tiles), have.x, have.sums, have.inverse, argBool(have.bf16), argBool(aligned(x) && p.orders == 0))
 	return have
+}
+
+func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, add int) {
+	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], roundUp(dst.Rows, 8), d.suffix(p)),
+		[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, p.args(dst, x, add, s.stages)...)
+}
+
+func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor, x prepared, add int) {
+	d.launch(op, "linear_prefill", fmt.Sprintf("linear_prefill_%s_%d%s", kindNames[p.kind], s.tokens, d.suffix(p)),
+		[3]int{(dst.Rows + s.tokens - 1) / s.tokens, (p.strips() + s.strips - 1) / s.strips, 1}, [3]int{32 * s.strips, 1, 1}, s.sharedBytes, p.args(dst, x, add, s.stages)...)
+}
+
+// suffix is that of the kernels which accumulate as the device was asked to. In fp16 are 32 inputs of one scale: groups of which there can be
+// two in as many are summed in float32 all the same.
+func (d *Device) suffix(p *part) string {
+	if d.half && (p.slots == 1 || p.slots == 2) {
+		return "_half"
+	}
+	return ""
+}
+
+// args are the arguments of both products.
+func (p *part) args(dst kernels.Tensor, x prepared, add, stages int) []uint64 {
+	return []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, x.x, x.sums, x.inverse, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut),
+		arg(stages), arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
 }
 
 // decodeShape is the launch of a decode product.
@@ -146,7 +159,12 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 	for s.strips > 1 && s.stages*stage() > blockSharedBytes {
 		s.strips /= 2
 	}
-	for s.stages*stage() > blockSharedBytes {
+	// Two blocks on a multiprocessor, where there are as many: a little more is on its way with three stages each than with four of one.
+	most := blockSharedBytes
+	if (p.strips()+s.strips-1)/s.strips > 2*leastBlocks && 3*stage() <= halfSharedBytes {
+		most = halfSharedBytes
+	}
+	for s.stages*stage() > most {
 		s.stages--
 	}
 	s.sharedBytes = max(s.stages*stage(), p.cut*blocks*8*(s.strips*stripRows+4)*4)
@@ -174,7 +192,7 @@ func (p *packing) prefillShape(T int) prefillShape {
 		stage += s.tokens / 8 * 128
 	}
 	s.stages = min(4, blockSharedBytes/stage)
-	s.sharedBytes = max(s.stages*stage, s.tokens*(s.strips*stripRows+4)*4)
+	s.sharedBytes = max(s.stages*stage, s.tokens*(s.strips*stripRows+4+1)*4)
 	return s
 }
 

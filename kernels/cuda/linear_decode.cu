@@ -25,33 +25,42 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
     // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums].
     const int warpBytes = tileBytes(KIND) + m.slots * 16 * m.record;
     const int xAt = warps * warpBytes, sumsAt = xAt + parts * NT * xBytes(KIND);
-    const u32 stageBytes = sumsAt + (offsets ? parts * NT * 128 : 0);
-    const u32 base = sharedAddress(room), end = base + stages * stageBytes;
+    const u32 stageBytes = kept(sumsAt + (offsets ? parts * NT * 128 : 0));
+    const u32 base = sharedAddress(room), end = kept(base + stages * stageBytes);
 
     // What this thread copies of each tile: its strip's codes, a piece of its scales, and of x and the sums what falls to it.
-    const int from = part * tiles / parts, count = (part + 1) * tiles / parts - from, most = (tiles + parts - 1) / parts;
+    const int from = part * tiles / parts, count = kept((part + 1) * tiles / parts - from), most = (tiles + parts - 1) / parts;
     const char *myCodes = codes + ((long long)strip * tiles + from) * tileBytes(KIND) + lane * 16;
-    const char *myScales = scales + (long long)strip * m.groups * 16 * m.record;
     const bool copiesScales = lane < m.slots * m.record;
     const int slot = copiesScales ? lane / m.record : 0, rest = copiesScales ? lane % m.record * 16 : 0;
+    const char *myScales = kept(scales + (long long)strip * m.groups * 16 * m.record + rest);
+    u32 twice = kept(2 * (from * m.slots + slot) + 1); // of the slot that it copies, and one
     const int member = (warp % strips * 32 + lane) * 16, members = strips * 512; // bytes that the part's threads copy at once
-    const char *myX = x + (long long)from * (NT * xBytes(KIND)) + member, *mySums = (const char *)sums + (long long)from * (NT * 128) + member;
-    const u32 warpAt = warp * warpBytes, partX = xAt + part * NT * xBytes(KIND), partSums = sumsAt + part * NT * 128;
+    const char *myX = x + (long long)from * (NT * xBytes(KIND)) + member;
+
+    // Where all this goes, and where it is read, from the start of a stage.
+    const u32 toCodes = kept(warp * warpBytes + lane * 16), toX = kept(xAt + part * NT * xBytes(KIND) + member);
+    const u32 ofCodes = kept(warp * warpBytes + lane * (KIND == W4 ? 8 : 16)), ofScales = kept(warp * warpBytes + tileBytes(KIND) + g * m.record);
+    const u32 ofX = kept(xAt + part * NT * xBytes(KIND) + lane * 16), ofSums = sumsAt + part * NT * 128 + q * 8;
+    // What to do, as bits, so that it takes one register.
+    const u32 todo = kept((mine ? 1 : 0) | (copiesScales && mine ? 2 : 0) | (member < NT * xBytes(KIND) ? 4 : 0) |
+        (members < NT * xBytes(KIND) ? 8 : 0) | (offsets ? 16 : 0));
 
     u32 to = base;
-    int tile = from;
-    auto load = [&]() {
-        if (tile < from + count) {
-            if (mine) {
+    auto load = [&](int i) {
+        if (i < count) {
+            if (todo & 1) {
 #pragma unroll
-                for (int p = 0; p < tileBytes(KIND); p += 512) copy16(to + warpAt + lane * 16 + p, myCodes + p);
-                if (copiesScales) copy16(to + warpAt + lane * 16 + tileBytes(KIND), scalePiece(myScales, slot, rest, tile, m));
+                for (int p = 0; p < tileBytes(KIND); p += 512) copy16(to + toCodes + p, myCodes + p);
             }
-            if (member < NT * xBytes(KIND)) copy16(to + partX + member, myX);
-            for (int p = member + members; p < NT * xBytes(KIND); p += members) copy16(to + partX + p, myX + (p - member));
-            if (offsets)
-                for (int p = member; p < NT * 128; p += members) copy16(to + partSums + p, mySums + (p - member));
-            myCodes += tileBytes(KIND), myX += NT * xBytes(KIND), mySums += NT * 128, tile++;
+            if (todo & 2) copy16(to + toCodes + tileBytes(KIND), myScales + (unsigned long long)__umulhi(twice, m.magic) * (16 * m.record));
+            if (todo & 4) copy16(to + toX, myX);
+            if (todo & 8)
+                for (int p = members; p + member < NT * xBytes(KIND); p += members) copy16(to + toX + p, myX + p);
+            if (todo & 16)
+                for (int p = member; p < NT * 128; p += members)
+                    copy16(to + sumsAt + part * NT * 128 + p, (const char *)sums + (long long)(from + i) * (NT * 128) + p);
+            myCodes += tileBytes(KIND), myX += NT * xBytes(KIND), twice += 2 * m.slots;
         }
         commit();
         to += stageBytes;
@@ -61,37 +70,38 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
     float acc[NT][4] = {};
     // A tile's products. ONE: it has one scale an output, of 16 bits.
     auto multiply = [&](u32 at, auto ONE) {
-        const u32 w = at + warpAt, xs = at + partX + lane * 16, slots = w + tileBytes(KIND) + g * m.record;
+        const u32 w = at + ofCodes, xs = at + ofX, slots = at + ofScales;
+        constexpr int UNROLL = ONE.value && NT == 1 ? 2 : 1; // both halves at once would not fit the registers
         Scale c;
         if (ONE.value) c.lower = narrow(read2(slots), m.form), c.upper = narrow(read2(slots + 16), m.form);
-#pragma unroll
+#pragma unroll UNROLL
         for (int h = 0; h < 2; h++) {
-            Half<KIND> half = halfAt<KIND>(w, h, lane);
+            Half<KIND> half = halfAt<KIND>(w, h);
             uint4 b[NT], r[NT];
 #pragma unroll
             for (int n = 0; n < NT; n++) {
                 b[n] = read16(xs + n * xBytes(KIND) + h * 512);
                 if (KIND == WBF16) r[n] = read16(xs + n * xBytes(KIND) + 1024 + h * 512);
             }
+            u32 a[2][4];
+            Scale first, second;
+            weights<KIND>(a[0], half, 0), weights<KIND>(a[1], half, 1);
+            if ((KIND == W4 || KIND == W8) && !ONE.value) scaleOf(c, slots, h, 0, m);
+            first = c;
+            if ((KIND == W4 || KIND == W8) && !ONE.value && !HALF) scaleOf(c, slots, h, 1, m);
+            second = c;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 a[4];
-                weights<KIND>(a, half, i);
-                if ((KIND == W4 || KIND == W8) && !ONE.value) scaleOf(c, slots, h, i, m);
-#pragma unroll
-                for (int n = 0; n < NT; n++)
-                    step<KIND, HALF>(acc[n], a, i ? b[n].z : b[n].x, i ? b[n].w : b[n].y, i ? r[n].z : r[n].x, i ? r[n].w : r[n].y, c);
-            }
+            for (int n = 0; n < NT; n++) steps<KIND, HALF>(acc[n], a[0], a[1], b[n], r[n], first, second);
         }
     };
 
-    for (int i = 0; i < stages - 1; i++) load();
+    for (int i = 0; i < stages - 1; i++) load(i);
     u32 at = base;
     const bool one = (KIND == W4 || KIND == W8) && m.slots == 1 && m.record == 2;
     for (int i = 0; i < most; i++) {
         waitFor(stages);
         __syncthreads(); // the stage is there for all, and the one that load overwrites has been read by all
-        load();
+        load(i + stages - 1);
         if (i < count && mine) {
             if (one) {
                 multiply(at, Constant<true>());
@@ -100,9 +110,9 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
                 if ((KIND == W4 || KIND == W8) && offsets)
 #pragma unroll 1
                     for (int j = 0; j < 4; j++) {
-                        Scale o = offsetOf<KIND>(at + warpAt + tileBytes(KIND) + g * m.record, j, m);
+                        Scale o = offsetOf<KIND>(at + ofScales, j, m);
 #pragma unroll
-                        for (int n = 0; n < NT; n++) offsetStep(acc[n], o, at + partSums + n * 128 + j * 32, q);
+                        for (int n = 0; n < NT; n++) offsetStep(acc[n], o, at + ofSums + n * 128 + j * 32);
                     }
             }
         }
@@ -129,8 +139,8 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
     }
 }
 
-#define DECODE(NAME, KIND, NT, HALF)                                                                                                           \
-    extern "C" __global__ void __launch_bounds__(512) NAME(float *dst, int dstStride, int add, const char *codes, const char *scales,          \
+#define DECODE(NAME, KIND, NT, HALF, WARPS)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(float *dst, int dstStride, int add, const char *codes, const char *scales,\
         const float *bias, const char *x, const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, int form,   \
         int record, int slots, int magic, int groups)                                                                                          \
     {                                                                                                                                          \
@@ -138,16 +148,17 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
             Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
     }
 
-// At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate steps in fp16.
-DECODE(linear_decode_w4_8, W4, 1, false)
-DECODE(linear_decode_w4_16, W4, 2, false)
-DECODE(linear_decode_w8_8, W8, 1, false)
-DECODE(linear_decode_w8_16, W8, 2, false)
-DECODE(linear_decode_f16_8, WF16, 1, false)
-DECODE(linear_decode_f16_16, WF16, 2, false)
-DECODE(linear_decode_bf16_8, WBF16, 1, false)
-DECODE(linear_decode_bf16_16, WBF16, 2, false)
-DECODE(linear_decode_w4_8_half, W4, 1, true)
-DECODE(linear_decode_w4_16_half, W4, 2, true)
-DECODE(linear_decode_w8_8_half, W8, 1, true)
-DECODE(linear_decode_w8_16_half, W8, 2, true)
+// At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate 32 inputs in fp16. Blocks of 4-bit weights have 16
+// warps, others 8, so that two blocks share a multiprocessor and one's beginning and end hide behind the other.
+DECODE(linear_decode_w4_8, W4, 1, false, 16)
+DECODE(linear_decode_w4_16, W4, 2, false, 16)
+DECODE(linear_decode_w8_8, W8, 1, false, 8)
+DECODE(linear_decode_w8_16, W8, 2, false, 8)
+DECODE(linear_decode_f16_8, WF16, 1, false, 8)
+DECODE(linear_decode_f16_16, WF16, 2, false, 8)
+DECODE(linear_decode_bf16_8, WBF16, 1, false, 8)
+DECODE(linear_decode_bf16_16, WBF16, 2, false, 8)
+DECODE(linear_decode_w4_8_half, W4, 1, true, 16)
+DECODE(linear_decode_w4_16_half, W4, 2, true, 16)
+DECODE(linear_decode_w8_8_half, W8, 1, true, 8)
+DECODE(linear_decode_w8_16_half, W8, 2, true, 8)

@@ -124,16 +124,14 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 		bytes = total
 	}
 	p.codes = p.addr + uint64(codes)
-	if p.record != 0 {
-		p.scales = p.addr + uint64(scales)
-	}
+	p.scales = p.addr + uint64(scales)
 	if p.order != nil {
 		p.orders = p.addr + uint64(order)
 	}
 	if biased {
 		p.bias = p.addr + uint64(bias)
 	}
-	if err = d.fill(&p, ms, codes, scales, order, bias); err != nil {
+	if err = d.fill(&p, ms, total); err != nil {
 		d.unload(weight{p})
 		return p, 0, err
 	}
@@ -145,15 +143,15 @@ func (d *Device) loadPart(ms []kernels.Matrix, lookedUp bool) (p part, bytes int
 	return p, bytes, nil
 }
 
-// fill packs ms into p's memory, a batch of strips at a time.
-func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias int64) error {
-	up, err := d.uploader(p)
+// fill packs ms into p's memory of total bytes, a batch of strips at a time.
+func (d *Device) fill(p *part, ms []kernels.Matrix, total int64) error {
+	up, err := d.uploader(p, total)
 	if err != nil {
 		return err
 	}
 	defer up.close()
 	if p.order != nil {
-		if err := up.put(order, bytesOf(p.order)); err != nil {
+		if err := up.put(p.orders, bytesOf(p.order)); err != nil {
 			return err
 		}
 	}
@@ -166,7 +164,7 @@ func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias i
 				all = append(all, m.Bias...)
 			}
 		}
-		if err := up.put(bias, bytesOf(all)); err != nil {
+		if err := up.put(p.bias, bytesOf(all)); err != nil {
 			return err
 		}
 	}
@@ -175,14 +173,11 @@ func (d *Device) fill(p *part, ms []kernels.Matrix, codes, scales, order, bias i
 	batch := roundUp(max(stagingBytes/each, 1), chunkStrips)
 	for strip := 0; strip < p.strips(); strip += batch {
 		n := min(batch, p.strips()-strip)
-		c, err := up.room(n*p.stripBytes(), codes+int64(strip*p.stripBytes()))
-		if err != nil {
+		if err := up.reserve(n * each); err != nil {
 			return err
 		}
-		s, err := up.room(n*p.scaleBytes(), scales+int64(strip*p.scaleBytes()))
-		if err != nil {
-			return err
-		}
+		c := up.room(n*p.stripBytes(), p.codes+uint64(strip*p.stripBytes()))
+		s := up.room(n*p.scaleBytes(), p.scales+uint64(strip*p.scaleBytes()))
 		if err := p.pack(c, s, ms, strip, n); err != nil {
 			return err
 		}
@@ -204,6 +199,7 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 	)
 	for range min(runtime.GOMAXPROCS(0), (n+chunkStrips-1)/chunkStrips) {
 		wg.Go(func() {
+			room := make([]kernels.Rows, len(ms))
 			for {
 				mu.Lock()
 				at := next
@@ -213,7 +209,7 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 				if stop {
 					return
 				}
-				rows, err := outputs(ms, (strip+at)*stripRows, min(chunkRows, p.N-(strip+at)*stripRows))
+				rows, err := outputs(room, ms, (strip+at)*stripRows, min(chunkRows, p.N-(strip+at)*stripRows))
 				if err != nil {
 					mu.Lock()
 					first = errors.Join(first, err)
@@ -232,9 +228,9 @@ func (p *packing) pack(codes, scales []byte, ms []kernels.Matrix, strip, n int) 
 	return first
 }
 
-// outputs reads rows [row, row+n) of the stacked matrices.
-func outputs(ms []kernels.Matrix, row, n int) (rows []output, err error) {
-	for _, m := range ms {
+// outputs reads rows [row, row+n) of the stacked matrices into room, of which each has its own.
+func outputs(room []kernels.Rows, ms []kernels.Matrix, row, n int) (rows []output, err error) {
+	for i, m := range ms {
 		if row >= m.N {
 			row -= m.N
 			continue
@@ -243,9 +239,9 @@ func outputs(ms []kernels.Matrix, row, n int) (rows []output, err error) {
 		if k == 0 {
 			break
 		}
-		var r kernels.Rows
+		r := &room[i]
 		r.Reset(m, k)
-		if err := m.Read(&r, row, k); err != nil {
+		if err := m.Read(r, row, k); err != nil {
 			return nil, fmt.Errorf("load %s: rows %d to %d: %w", m.Name, row, row+k, err)
 		}
 		groups := m.Groups()
@@ -273,6 +269,7 @@ func outputs(ms []kernels.Matrix, row, n int) (rows []output, err error) {
 type uploader struct {
 	d       *Device
 	p       *part
+	total   int64 // bytes of the part
 	stream  driver.Stream
 	buffers [2][]byte
 	now     int // buffer that is being filled
@@ -281,12 +278,12 @@ type uploader struct {
 }
 
 type copyJob struct {
-	at   int64
+	to   uint64
 	from []byte
 }
 
-func (d *Device) uploader(p *part) (*uploader, error) {
-	u := &uploader{d: d, p: p}
+func (d *Device) uploader(p *part, total int64) (*uploader, error) {
+	u := &uploader{d: d, p: p, total: total}
 	if p.host != nil {
 		return u, nil
 	}
@@ -295,39 +292,49 @@ func (d *Device) uploader(p *part) (*uploader, error) {
 	return u, err
 }
 
-// room returns n bytes that flush brings to offset at of the part.
-func (u *uploader) room(n int, at int64) ([]byte, error) {
-	if u.p.host != nil {
-		return u.p.host[at:][:n:n], nil
+// reserve makes sure of n bytes of room, after sending off what was filled before when there is not enough.
+func (u *uploader) reserve(n int) error {
+	if u.p.host != nil || len(u.buffers[u.now])-u.used >= n {
+		return nil
 	}
-	if len(u.buffers[u.now])-u.used < n {
-		if u.used > 0 {
-			if err := u.flush(); err != nil {
-				return nil, err
-			}
+	if u.used > 0 {
+		if err := u.flush(); err != nil {
+			return err
 		}
-		if b := u.buffers[u.now]; len(b) < n {
-			if b != nil {
-				u.d.drv.FreeHost(b)
-				u.buffers[u.now] = nil
-			}
-			b, _, err := u.d.drv.AllocHost(int64(max(n, stagingBytes+stagingBytes/4)))
-			if err != nil {
-				return nil, fmt.Errorf("load: pinned host memory: %w", err)
-			}
-			u.buffers[u.now] = b
-		}
+	}
+	b := u.buffers[u.now]
+	if len(b) >= n {
+		return nil
+	}
+	if b != nil {
+		u.d.drv.FreeHost(b)
+		u.buffers[u.now] = nil
+	}
+	b, _, err := u.d.drv.AllocHost(max(int64(n), min(stagingBytes, u.total)))
+	if err != nil {
+		return fmt.Errorf("load: pinned host memory: %w", err)
+	}
+	u.buffers[u.now] = b
+	return nil
+}
+
+// room returns n of the bytes that were reserved, which flush brings to an address of the part.
+func (u *uploader) room(n int, to uint64) []byte {
+	if u.p.host != nil {
+		return u.p.host[to-u.p.addr:][:n:n]
 	}
 	b := u.buffers[u.now][u.used:][:n:n]
 	u.used += n
-	u.copies = append(u.copies, copyJob{at, b})
-	return b, nil
+	u.copies = append(u.copies, copyJob{to, b})
+	return b
 }
 
-func (u *uploader) put(at int64, b []byte) error {
-	to, err := u.room(len(b), at)
-	copy(to, b)
-	return err
+func (u *uploader) put(to uint64, b []byte) error {
+	if err := u.reserve(len(b)); err != nil {
+		return err
+	}
+	copy(u.room(len(b), to), b)
+	return nil
 }
 
 // flush starts copying what was filled and waits until the other buffer is free.
@@ -339,7 +346,7 @@ func (u *uploader) flush() error {
 		if len(c.from) == 0 {
 			continue
 		}
-		if err := u.d.drv.CopyToDevice(u.p.addr+uint64(c.at), c.from, u.stream); err != nil {
+		if err := u.d.drv.CopyToDevice(c.to, c.from, u.stream); err != nil {
 			return fmt.Errorf("load: %w", err)
 		}
 	}

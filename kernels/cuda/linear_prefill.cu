@@ -79,6 +79,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
         load();
         if (busy) {
             const u32 xs = at + xAt + side * TB * xBytes(KIND) + lane * 16;
+            const u32 laneAt = lane * (KIND == W4 ? 8 : 16);
             const u32 w0 = at + 2 * pair * stripBytes, w1 = w0 + stripBytes;
             const u32 slots0 = w0 + tileBytes(KIND) + g * m.record, slots1 = slots0 + stripBytes;
             Scale c0, c1;
@@ -86,7 +87,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
             for (int h = 0; h < 2; h++) {
                 u32 a[2][2][4];
                 Scale c[2][2];
-                Half<KIND> half0 = halfAt<KIND>(w0, h, lane), half1 = halfAt<KIND>(w1, h, lane);
+                Half<KIND> half0 = halfAt<KIND>(w0 + laneAt, h), half1 = halfAt<KIND>(w1 + laneAt, h);
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     weights<KIND>(a[i][0], half0, i);
@@ -99,9 +100,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
                     uint4 v = read16(xs + b * xBytes(KIND) + h * 512), r = v;
                     if (KIND == WBF16) r = read16(xs + b * xBytes(KIND) + 1024 + h * 512);
 #pragma unroll
-                    for (int s = 0; s < 2; s++) step<KIND, HALF>(acc[s][b], a[0][s], v.x, v.y, r.x, r.y, c[0][s]);
-#pragma unroll
-                    for (int s = 0; s < 2; s++) step<KIND, HALF>(acc[s][b], a[1][s], v.z, v.w, r.z, r.w, c[1][s]);
+                    for (int s = 0; s < 2; s++) steps<KIND, HALF>(acc[s][b], a[0][s], a[1][s], v, r, c[0][s], c[1][s]);
                 }
             }
             if ((KIND == W4 || KIND == W8) && offsets)
@@ -110,9 +109,9 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
                     Scale o0 = offsetOf<KIND>(slots0, j, m), o1 = offsetOf<KIND>(slots1, j, m);
 #pragma unroll
                     for (int b = 0; b < TB; b++) {
-                        u32 s = at + sumsAt + (side * TB + b) * 128 + j * 32;
-                        offsetStep(acc[0][b], o0, s, q);
-                        offsetStep(acc[1][b], o1, s, q);
+                        u32 s = at + sumsAt + (side * TB + b) * 128 + j * 32 + q * 8;
+                        offsetStep(acc[0][b], o0, s);
+                        offsetStep(acc[1][b], o1, s);
                     }
                 }
         }
@@ -120,9 +119,9 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
         if (at == end) at = base;
     }
 
-    // The sums, [token][output]; four more a row, so that a warp's tokens fall into banks of their own.
+    // The sums, [token][output]; four more a row, so that a warp's tokens fall into banks of their own. Then the inverses.
     const int outputs = strips * 16, row = outputs + 4;
-    float *all = (float *)room;
+    float *all = (float *)room, *undo = all + 16 * TB * row;
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 #pragma unroll
@@ -132,10 +131,11 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 all[((side * TB + b) * 8 + 2 * q + e % 2) * row + (2 * pair + s) * 16 + g + e / 2 * 8] = __fadd_rn(total[s][b][e], acc[s][b][e]);
+    for (int i = threadIdx.x; i < 16 * TB; i += blockDim.x) undo[i] = inverse[min(firstBlock * 8 + i, T - 1)];
     __syncthreads();
     for (int i = threadIdx.x; i < 16 * TB * outputs; i += blockDim.x) {
         int o = i % outputs, n = firstStrip * 16 + o, t = firstBlock * 8 + i / outputs;
-        if (t < T && n < N) finish(dst + (long long)t * dstStride + n, all[i / outputs * row + o], inverse[t], bias, n, add);
+        if (t < T && n < N) finish(dst + (long long)t * dstStride + n, all[i / outputs * row + o], undo[i / outputs], bias, n, add);
     }
 }
 
@@ -148,7 +148,7 @@ __device__ __forceinline__ void prefill(float *dst, int dstStride, int add, cons
             Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
     }
 
-// Tiles of 128 tokens; and of 64 and 32, for a step of few tokens computes a whole tile. 16-bit weights at 128 would spill. The _half ones accumulate steps in fp16.
+// Tiles of 128 tokens; and of 64 and 32, for a step of few tokens computes a whole tile. 16-bit weights at 128 would spill. The _half ones accumulate 32 inputs in fp16.
 PREFILL(linear_prefill_w4_32, W4, 2, false)
 PREFILL(linear_prefill_w4_64, W4, 4, false)
 PREFILL(linear_prefill_w4_128, W4, 8, false)

@@ -2,7 +2,7 @@
 // linear.cuh, each row multiplied by a power of two of its own that brings its largest magnitude to [8,16).
 //   With that no row overflows in fp16, a product of 16 inputs with 8-bit codes stays below 32,768, and what is rounded to
 //   fp16's fixed point is 2^-29 of the row's largest. A row below 2^-123 loses bits; it has almost none that matter.
-//   grid (T rounded up to 8; rows from T on become zeros), block 256
+//   grid (T rounded up to 8; rows from T on become zeros), block 32 to 1024
 //   order [64*tiles] int32 or none: stored input k is x[order[k]], or 0 where that is negative; none: x[k], 0 from K on
 //   aligned: x may be read 16 bytes at a time (16-byte base, stride and K multiples of 4, no order)
 //   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go
@@ -44,27 +44,35 @@ __device__ u32 bfloats(float &a, float &b) // and leaves the remainders
     return (u32)__bfloat16_as_ushort(x) | (u32)__bfloat16_as_ushort(y) << 16;
 }
 
-// A block's largest magnitude of a row, as bits: a NaN is above infinity, infinity above numbers.
-__device__ u32 largest(const float *x, int K)
+__device__ u32 magnitude(float4 v)
 {
-    __shared__ u32 most[8];
+    u32 a = max(__float_as_uint(v.x) & 0x7fffffff, __float_as_uint(v.y) & 0x7fffffff);
+    u32 b = max(__float_as_uint(v.z) & 0x7fffffff, __float_as_uint(v.w) & 0x7fffffff);
+    return max(a, b);
+}
+
+// A block's largest magnitude of a row, as bits: a NaN is above infinity, infinity above numbers.
+__device__ u32 largest(const Row &row, int tiles)
+{
+    __shared__ u32 most[32];
     u32 m = 0;
-    for (int k = threadIdx.x; k < K; k += 256) m = max(m, __float_as_uint(x[k]) & 0x7fffffff);
+#pragma unroll 4
+    for (int p = threadIdx.x; p < tiles * 16; p += blockDim.x) m = max(m, magnitude(row.at(p * 4)));
     m = __reduce_max_sync(0xffffffff, m);
     if (threadIdx.x % 32 == 0) most[threadIdx.x / 32] = m;
     __syncthreads();
-    m = most[threadIdx.x % 8];
+    m = most[threadIdx.x % (blockDim.x / 32)];
     return __reduce_max_sync(0xffffffff, m);
 }
 
-extern "C" __global__ void __launch_bounds__(256) linear_prepare(const float *x, int xStride, const int *order, int T, int K, int tiles,
+extern "C" __global__ void __launch_bounds__(1024) linear_prepare(const float *x, int xStride, const int *order, int T, int K, int tiles,
     uint4 *out, float *sums, float *inverse, int bf16, int aligned)
 {
     int t = blockIdx.x, g = t % 8;
     Row row = {x + (long long)t * xStride, order, K, aligned != 0};
     float scale = 0;
     if (t < T) {
-        u32 m = largest(row.x, K);
+        u32 m = largest(row, tiles);
         u32 e = max(m >> 23, 4u); // biased exponent; 2^126 is as far as a row is raised
         bool bad = m >= 0x7f800000;
         if (!bad) scale = __uint_as_float((257 - e) << 23);
@@ -73,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(256) linear_prepare(const float *x,
     }
     // A thread makes the 16 bytes of one lane: two times four inputs, 16 apart.
     const int blocks = gridDim.x / 8, block = blockIdx.x / 8; // of 8 tokens
-    for (int p = threadIdx.x; p - (int)threadIdx.x < tiles * 8; p += 256) {
+    for (int p = threadIdx.x; p - (int)threadIdx.x < tiles * 8; p += blockDim.x) {
         int tile = p / 8, i = p / 4 % 2, q = p % 4;
         float4 a = make_float4(0, 0, 0, 0), b = a;
         bool valid = p < tiles * 8;

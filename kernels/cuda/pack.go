@@ -109,16 +109,18 @@ func packingOf(m kernels.Matrix, N int) (packing, error) {
 }
 
 // cut is in how many parts K is cut. It depends on the weight alone: it is part of the result. Parts are computed by different
-// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones; wide ones gain more by
-// strips that share x.
+// warps of a decode block, so that narrow matrices keep as many loads on their way as wide ones (two of 48 outputs, as
+// qwen3_5 has them, would wait for each tile in turn); wide ones gain more by strips that share x.
 func cut(strips, tiles int) int {
 	switch {
 	case tiles < 16:
 		return 1
 	case tiles < 32 || strips >= 8*2*82:
 		return 2
+	case tiles < 64 || strips >= 32:
+		return 4
 	}
-	return 4
+	return 8
 }
 
 func kindOf(m kernels.Matrix) int {
@@ -225,27 +227,37 @@ func (p *packing) strip(codes, scales []byte, rows []output) {
 			}
 		}
 	}
-	le := binary.LittleEndian
 	for g := range 8 {
 		lower, upper := wide[g], wide[g+8]
-		for s := range p.tiles * 4 { // steps
-			tile, j := s/4, s%4
-			for q := range 4 {
-				a, b := le.Uint32(lower[s*16+q*4:]), le.Uint32(upper[s*16+q*4:])
-				lane := g*4 + q
-				if p.kind == kindW8 {
-					at := codes[tile*1024+j/2*512+lane*16+j%2*8:]
-					le.PutUint32(at, a)
-					le.PutUint32(at[4:], b)
-					continue
-				}
-				v := a | b<<4
-				v = v&0xff0000ff | v>>8&0xff00 | v<<8&0xff0000
-				le.PutUint32(codes[tile*512+j/2*256+lane*8+j%2*4:], v)
+		for step := range p.tiles * 4 {
+			a, b := lower[step*16:][:16], upper[step*16:][:16]
+			if p.kind == kindW4 {
+				step4(codes[step/2*256+g*32+step%2*4:][:28], a, b)
+			} else {
+				step8(codes[step/2*512+g*64+step%2*8:][:56], a, b)
 			}
 		}
 	}
 	p.stripScales(scales, rows)
+}
+
+// step4 packs a step of outputs g and g+8 for four lanes.
+func step4(to []byte, a, b []uint8) {
+	le := binary.LittleEndian
+	for i := range 2 {
+		// Bytes of v: inputs 0 to 3 of each of two lanes, g below, g+8 above; 1 and 2 change places.
+		v := le.Uint64(a[i*8:]) | le.Uint64(b[i*8:])<<4
+		v = v&0xff0000ffff0000ff | v>>8&0x0000ff000000ff00 | v&0x0000ff000000ff00<<8
+		le.PutUint32(to[i*16:], uint32(v))
+		le.PutUint32(to[i*16+8:], uint32(v>>32))
+	}
+}
+
+func step8(to []byte, a, b []uint8) {
+	for q := range 4 {
+		copy(to[q*16:][:4], a[q*4:][:4])
+		copy(to[q*16+4:][:4], b[q*4:][:4])
+	}
 }
 
 func (p *packing) stripFloats(codes []byte, rows []output) {

@@ -1,6 +1,6 @@
 // sample.cu: one token from each row of logits, and its log probability.
 //   x float32 [S, >= V], any stride, V <= 2^18; what is drawn is defined by kernels/sampling, number by number
-//   S rows; V ids; a stretch is 2,048 ids; sample.cuh has the records, keys and weights
+//   S rows; V ids; a stretch is 1,024 ids; sample.cuh has the records, keys and weights
 //
 //   sample_peaks  grid (stretches, S)     the changed copy of rows that change; the largest of each stretch
 //   sample_weigh  grid (stretches, jobs)  V > WINDOW only: weights of each stretch, or of each of 256 bins below the largest
@@ -9,13 +9,13 @@
 // A decision is a place in the order of keys: the K-th, the first with a share of all weights, the one that a uniform number
 // falls on. A window is a run of that order, sorted in shared memory. The bins say which run holds a place; one pass over
 // those stretches whose largest reaches so far down fetches it. Should a bin hold more than a window (a row of equals),
-// further passes count digits of keys.
+// further passes count digits of keys. Without cuts the order is that of ids, and a window is a stretch.
 //
 // Greedy rows are read once; others twice, and those stretches again that hold what can be drawn.
 //   reference: kernels/sampling | cases: kernels/kerneltest/sample.go, sample_test.go | numbers: kernels/KERNELS.md
 #include "sample.cuh"
 
-constexpr int WINDOW = 4096; // elements
+constexpr int WINDOW = 1024; // elements; a stretch at least
 
 // --- over a block -------------------------------------------------------------------------------------------------
 
@@ -74,8 +74,9 @@ __device__ __noinline__ u64 weightOnce(float v, float largest, float scale) { re
 // --- passes over all rows -----------------------------------------------------------------------------------------
 
 // bins[0, words) become zero.
-extern "C" __global__ void __launch_bounds__(256) sample_peaks(const Row *rows, int vocab, u32 *bins, int words)
+extern "C" __global__ void __launch_bounds__(128) sample_peaks(const Row *rows, int vocab, u32 *bins, int words)
 {
+    __shared__ float copy[STRETCH];
     for (int i = (blockIdx.y * gridDim.x + blockIdx.x) * blockDim.x + threadIdx.x; i < words; i += gridDim.x * gridDim.y * blockDim.x)
         bins[i] = 0;
     const Row &r = rows[blockIdx.y];
@@ -83,27 +84,32 @@ extern "C" __global__ void __launch_bounds__(256) sample_peaks(const Row *rows, 
     float *y = r.changed;
     int from = blockIdx.x * STRETCH, end = min(from + STRETCH, vocab);
     u64 k = ~0ull;
-#pragma unroll 4
+#pragma unroll 8
     for (int i = from + threadIdx.x; i < end; i += blockDim.x) k = least(k, x[i] == x[i] ? key(x[i], i) : 0);
     k = reduce<least>(k);
     if (threadIdx.x == 0) const_cast<u64 *>(r.score.peaks)[blockIdx.x] = k;
     if (!y) return;
 
 #pragma unroll 4
-    for (int i = from + threadIdx.x; i < end; i += blockDim.x) y[i] = allowed(r, i) ? x[i] : -INFINITY;
+    for (int i = from + threadIdx.x; i < end; i += blockDim.x) copy[i - from] = allowed(r, i) ? x[i] : -INFINITY;
     __syncthreads();
     for (int i = r.starts[blockIdx.x] + threadIdx.x; i < r.starts[blockIdx.x + 1]; i += blockDim.x) {
         Edit e = r.edits[i];
-        if (allowed(r, e.id)) y[e.id] = edited(x[e.id], e, r);
+        if (allowed(r, e.id)) copy[e.id - from] = edited(x[e.id], e, r);
     }
     __syncthreads();
     k = ~0ull;
-    for (int i = from + threadIdx.x; i < end; i += blockDim.x) k = least(k, y[i] == y[i] ? key(y[i], i) : 0);
+#pragma unroll 4
+    for (int i = from + threadIdx.x; i < end; i += blockDim.x) {
+        float v = y[i] = copy[i - from];
+        k = least(k, v == v ? key(v, i) : 0);
+    }
     k = reduce<least>(k);
     if (threadIdx.x == 0) const_cast<u64 *>(r.draw.peaks)[blockIdx.x] = k;
 }
 
-extern "C" __global__ void __launch_bounds__(256) sample_weigh(const Job *jobs, int vocab)
+// Weighs a stretch of each job: its elements by bin, or all together. What a row that fails has is not read.
+extern "C" __global__ void __launch_bounds__(128) sample_weigh(const Job *jobs, int vocab)
 {
     __shared__ Bins bins;
     const Job j = jobs[blockIdx.y];
@@ -113,9 +119,9 @@ extern "C" __global__ void __launch_bounds__(256) sample_weigh(const Job *jobs, 
     if (j.bins)
         for (int i = threadIdx.x; i < BINS; i += blockDim.x) bins.weight[i] = bins.count[i] = 0;
     __syncthreads();
-    float low = floorOf(largest, j), next = from + threadIdx.x < end ? j.x[from + threadIdx.x] : 0;
+    float low = cutoff(largest, j), next = from + threadIdx.x < end ? j.x[from + threadIdx.x] : 0;
     u64 mine = 0;
-#pragma unroll 1 // of exp
+#pragma unroll 1 // exp is long; the next load is under way instead
     for (int i = from + threadIdx.x; i < end; i += blockDim.x) {
         float v = next;
         if (i + blockDim.x < end) next = j.x[i + blockDim.x];
@@ -171,9 +177,11 @@ struct Source {
     int vocab;
     float largest, low;
 
-    __device__ Source(const Job &j, int vocab, float largest) : j(&j), vocab(vocab), largest(largest), low(floorOf(largest, j)) {}
+    __device__ Source(const Job &j, int vocab, float largest) : j(&j), vocab(vocab), largest(largest), low(cutoff(largest, j)) {}
     __device__ u64 weigh(u64 key) const { return weightOnce(logit(key), largest, j->scale); }
     __device__ int bin(float v) const { return ::bin(v, largest, j->scale); }
+    // Where bin b begins, but for rounding.
+    __device__ float logitAt(int b) const { return b < 0 ? largest : b >= BINS ? LOWEST : fmaxf(largest - b * 0.125f / j->scale, LOWEST); }
 
     // Calls f(logit, id) for the elements of stretches that may hold bin last or one before it. A warp takes a stretch.
     template <class F> __device__ void visit(int last, F f) const
@@ -247,20 +255,20 @@ __device__ void locate(Place p)
 // Fetches a sorted run with p in it: of the elements in bins [first, last] whose keys are in [lo, hi].
 __device__ __noinline__ void find(Source from, Place p)
 {
-    int first = 0, last = BINS - 1;
-    u64 lo = 0, hi = (1ull << KEY_BITS) - 1;
+    int first = 0, last = BINS - 1, shift = -1; // of digits of keys from lo on; bins come before them
+    u64 lo = 0, hi = ~0ull;
     begin(0);
     for (int i = threadIdx.x; i < BINS; i += blockDim.x) s.bins.weight[i] = from.j->bins->weight[i], s.bins.count[i] = from.j->bins->count[i];
-    for (int shift = KEY_BITS;; shift -= 8) {
+    for (;;) {
         __syncthreads();
         locate(p);
         int d = s.digit;
         if (d < 0) return;
         u32 count = s.count;
         bool fits = s.counts + count <= WINDOW; // with the digits before
-        if (shift == KEY_BITS) {
+        if (shift < 0) {
             last = d;
-            if (!fits) first = d;
+            if (!fits) first = d, lo = key(from.logitAt(d - 1), 0), hi = key(from.logitAt(d + 2), (1 << ID_BITS) - 1);
         } else {
             hi = lo + ((u64)(d + 1) << shift) - 1;
             if (!fits) lo += (u64)d << shift;
@@ -271,13 +279,14 @@ __device__ __noinline__ void find(Source from, Place p)
         }
         if (fits || count <= WINDOW) break;
 
+        shift = max(0, shift < 0 ? 56 - __clzll(hi - lo) : shift - 8);
         __syncthreads();
         for (int i = threadIdx.x; i < BINS; i += blockDim.x) s.bins.weight[i] = s.bins.count[i] = 0;
         __syncthreads();
         from.visit(last, [&](float v, int id) {
             u64 k = key(v, id);
             if (from.bin(v) != last || k < lo || k > hi) return;
-            int digit = (int)(k - lo >> (shift - 8));
+            int digit = (int)(k - lo >> shift);
             atomicAdd(&s.bins.count[digit], 1);
             if (u64 w = from.weigh(k)) atomicAdd(&s.bins.weight[digit], w);
         });

@@ -12,9 +12,8 @@
 typedef unsigned long long u64;
 typedef unsigned int u32;
 
-constexpr int STRETCH = 2048; // ids that a block takes at a time
+constexpr int STRETCH = 1024; // ids that a block takes at a time
 constexpr int ID_BITS = 18;
-constexpr int KEY_BITS = 50;
 constexpr int BINS = 256;
 constexpr float UNIT = 0x1p45f;
 constexpr float LOWEST = -3.402823466e38f; // below it is only -Inf, which cannot be drawn
@@ -110,7 +109,7 @@ __device__ inline u64 weight(float v, float largest, float scale)
 }
 
 // The least logit that MinP leaves.
-__device__ inline float floorOf(float largest, const Job &j)
+__device__ inline float cutoff(float largest, const Job &j)
 {
     return j.logMinP > 0 ? LOWEST : fmaxf(__fadd_rn(largest, __fdiv_rn(j.logMinP, j.scale)), LOWEST);
 }

@@ -14,16 +14,12 @@ import (
 // Constants of sample.cuh and sample.cu.
 const (
 	sampleIDs     = 1 << 18 // the most that a row may have
-	sampleStretch = 2048
-	sampleWindow  = 4096
+	sampleStretch = 1024
+	sampleWindow  = 1024
 )
 
 // The structs of sample.cuh; an address is a uint64.
 type (
-	sampleBins struct {
-		weight [256]uint64
-		count  [256]uint32
-	}
 	sampleJob struct {
 		x, peaks, bins, sums uint64
 		scale, logMinP       float32
@@ -50,8 +46,7 @@ type (
 )
 
 const (
-	sampleJobBytes    = int64(unsafe.Sizeof(sampleJob{}))
-	sampleBinsBytes   = int64(unsafe.Sizeof(sampleBins{}))
+	sampleBinsBytes   = int64(256 * (8 + 4))
 	sampleResultBytes = int64(unsafe.Sizeof(sampleResult{}))
 	sampleTokenBytes  = int64(unsafe.Sizeof(sampleToken{}))
 )
@@ -273,10 +268,10 @@ func (t *sampleTile) launch(results uint64) {
 	// Few ids need few threads: eight ids for each, as in a stretch.
 	few := max(32, 1<<bits.Len(uint(t.vocab-1)/8))
 	grid := [3]int{t.stretches, len(t.rows), 1}
-	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 256), 1, 1}, 0,
+	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 128), 1, 1}, 0,
 		rows, arg(t.vocab), t.bins, arg(int((t.binsEnd-t.bins)/4)))
 	if len(t.jobs) > 0 {
-		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{256, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
+		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{128, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
 	}
 	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, rows, results, arg(t.vocab))
 }

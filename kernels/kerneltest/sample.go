@@ -297,9 +297,13 @@ func sampleCuts(h *harness) {
 
 // sampleDistribution compares counts with probabilities by a chi-square test whose seed is fixed.
 func sampleDistribution(h *harness) {
-	long := h.flat(3000)
+	ids := 3000
+	if h.light {
+		ids = 200
+	}
+	long := h.flat(ids)
 	for i := range 25 {
-		long[i*117] = float32(i%5) + 2
+		long[i*ids/26] = float32(i%5) + 2
 	}
 	short := []float32{0, 1, 0.5, -1, 0.25, 2, -2, 0.75}
 	biased := greedy()
@@ -336,6 +340,9 @@ func sampleDistribution(h *harness) {
 				}
 				p.Seed = seed
 				n := h.draws(6000)
+				if h.light && len(c.logits) > 100 {
+					n = 500
+				}
 				want := probabilities(c.effective, float64(p.Temperature), kept(c.effective, p))
 				got := h.draw(c.logits, p, n)
 				// Ids that are expected too rarely to be compared one by one are counted as one.
@@ -406,7 +413,11 @@ func sampleSeeds(h *harness) {
 }
 
 func sampleLogprobs(h *harness) {
-	for _, vocab := range []int{5, 100, 20000} {
+	many := 20000
+	if h.light {
+		many = 3000
+	}
+	for _, vocab := range []int{5, 100, many} {
 		h.sub(fmt.Sprint(vocab, " ids"), func(h *harness) {
 			logits := h.rows(1, vocab)[0]
 			logits[3] = float32(math.Inf(-1))
