@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,8 +19,8 @@ type launch struct {
 }
 
 // meter is the interpreter as a driver that counts. A launch that differs from an earlier one in addresses only is not run
-// again: what a kernel of ours does depends on its other arguments, not on values. Of a new one a few blocks run, and then,
-// by what these cost, as many as the budget allows.
+// again: what a kernel of ours does depends on its other arguments and, where it is given the step's contexts, on these. Of
+// a new one a few blocks run, and then, by what these cost, as many as the budget allows.
 type meter struct {
 	*driver.Interpreter
 	budget uint64 // lane instructions of a launch
@@ -28,6 +29,8 @@ type meter struct {
 	known    map[string]*launch
 	launches []*launch // of the step
 	loading  bool      // weights stay what memory is: zeros
+	contexts uint64    // address of the step's
+	rows     []row     // that they are of
 
 	sample func(grid [3]int) [3]int
 	last   *ptx.Result
@@ -56,18 +59,27 @@ func (m *meter) CopyToDevice(dst uint64, src []byte, s driver.Stream) error {
 	return m.Interpreter.CopyToDevice(dst, src, s)
 }
 
+// BeginCapture implements driver.Driver: launches are counted one by one.
+func (m *meter) BeginCapture(driver.Stream) error {
+	return errors.New("launches are counted one by one")
+}
+
 // firstAddress is below every address on the interpreted card, and above every other argument.
 const firstAddress = 1 << 40
 
 // Launch implements driver.Driver.
 func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s driver.Stream, args []uint64) error {
 	scalars := slices.Clone(args)
+	var rows []row
 	for i, a := range scalars {
 		if a >= firstAddress {
 			scalars[i] = firstAddress
 		}
+		if a == m.contexts {
+			rows = m.rows
+		}
 	}
-	key := fmt.Sprint(m.names[f], grid, block, sharedBytes, scalars)
+	key := fmt.Sprint(m.names[f], grid, block, sharedBytes, scalars, rows)
 	if l := m.known[key]; l != nil {
 		m.launches = append(m.launches, l)
 		return nil

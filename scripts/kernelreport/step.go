@@ -135,6 +135,7 @@ func (s *subject) step(rows []row) ([]*launch, error) {
 	d.Begin()
 	up := func(v []int32) kernels.Ints { return d.Upload(kernels.Ints{Host: v}) }
 	b := &models.Batch{TokenIDs: up(ids), Positions: up(positions), Ragged: kernels.Ragged{Starts: up(starts), Contexts: up(contexts)}}
+	s.meter.contexts, s.meter.rows = b.Ragged.Contexts.Addr, rows
 	if len(shape.Regimes) > 0 {
 		b.Regimes = regimes
 	}

@@ -33,7 +33,7 @@ type block struct {
 	pastEpoch int64 // of the warps' fingerprints
 	circledAt int64 // epoch of the launch in which every warp was seen to circle
 	changed   bool  // something happened since the scheduler looked
-	quiet     bool  // nothing changed in its last round
+	still     int   // rounds in a row in which nothing changed
 	dead      bool  // a fault from which the block cannot go on
 }
 
@@ -168,6 +168,10 @@ func (w *warp) fillFixed(again bool) {
 	}
 }
 
+// restless is how many rounds a block computes without a change before one asks whether it goes round in circles: a long
+// sum in registers is no reason to.
+const restless = 30
+
 // run executes about budget instructions of the block's warps and reports whether it has ended.
 func (b *block) run(budget int) (done bool, used int) {
 	any := b.changed
@@ -181,17 +185,19 @@ func (b *block) run(budget int) (done bool, used int) {
 				continue
 			}
 			turn := 500 + int(b.rng.next()%1000)
-			if b.quiet { // nothing changed in the last round: see soon whether anything does now
+			if b.still > restless { // nothing changes: see soon whether anything does now
 				turn = 40 + int(b.rng.next()%40)
 			}
 			used += turn - w.run(turn)
 		}
-		b.quiet = !b.changed
+		if b.still++; b.changed {
+			b.still = 0
+		}
 		any = any || b.changed
 		for _, w := range b.warps {
 			if b.changed {
 				w.forget()
-			} else if w.live != 0 && !w.circles {
+			} else if b.still > restless && w.live != 0 && !w.circles {
 				h := w.fingerprint()
 				w.circles = w.past[h]
 				if w.past == nil {
@@ -201,7 +207,7 @@ func (b *block) run(budget int) (done bool, used int) {
 			}
 		}
 		if used > before {
-			if b.quiet && b.circling() {
+			if b.circling() {
 				break // until something outside the block changes
 			}
 			continue
