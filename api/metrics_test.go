@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"math"
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
@@ -49,6 +50,33 @@ metrics:
 		return x.GetGauge().GetValue()
 	}
 	return -1
+}
+
+// What NVML says of a card is there, and what it does not say is not.
+func TestMetricsOfACard(t *testing.T) {
+	nan := math.NaN()
+	card := &engine.CardStats{Name: "Some Card", CardSample: engine.CardSample{
+		MemoryBytes: 24 << 30, UsedBytes: 6 << 30, Utilization: 0.75, PowerWatts: 320.5, LimitWatts: nan,
+		ClockHz: 1695e6, MaxClockHz: 2100e6, MemoryClockHz: 9751e6, TemperatureCelsius: nan,
+	}}
+	gen := &apitest.Generator{Names: []string{"M"}, Card: card}
+	m := serve(t, gen, Options{}).scrape()
+	for name, want := range map[string]float64{
+		"openinfer_card_memory_bytes": 24 << 30, "openinfer_card_memory_used_bytes": 6 << 30, "openinfer_card_utilization_ratio": 0.75,
+		"openinfer_card_power_watts": 320.5, "openinfer_card_clock_hertz": 1695e6, "openinfer_card_clock_max_hertz": 2100e6,
+		"openinfer_card_memory_clock_hertz": 9751e6, "openinfer_card_power_limit_watts": -1, "openinfer_card_temperature_celsius": -1,
+	} {
+		if got := m.value(name); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if m.value("openinfer_card_info", "card", "Some Card") != 1 {
+		t.Errorf("info: %v", m["openinfer_card_info"])
+	}
+	gen.Card = nil
+	if _, any := serve(t, gen, Options{}).scrape()["openinfer_card_info"]; any {
+		t.Error("metrics of a card that is not there")
+	}
 }
 
 func TestMetrics(t *testing.T) {

@@ -96,8 +96,11 @@ func cardSpec(c cuda.Card) (sim.Spec, bool) {
 // CardStats are what NVML says of the engine's card now. A number that it does not say is NaN.
 type CardStats struct {
 	Name string
-	driver.Sample
+	CardSample
 }
+
+// CardSample are the numbers of CardStats.
+type CardSample = driver.Sample
 
 // monitor watches the card of a device.
 type monitor struct {

@@ -58,7 +58,7 @@ func TestCardAnswersAsRef(t *testing.T) {
 		}
 		return ids
 	}
-	const tokens = 6
+	const tokens = 8
 	shared := random(40)
 	rounds := [][][]int32{ // of prompts, for each model
 		{random(5), append(slices.Clone(shared), random(3)...), random(20)},
@@ -68,7 +68,7 @@ func TestCardAnswersAsRef(t *testing.T) {
 
 	off := false
 	ref := open(t, engine.Options{Device: "ref", Models: specs, KVCacheDType: "fp16", PrefixCache: &off})
-	card := open(t, engine.Options{Device: "cuda:ptx", Models: specs, KVMemory: 3 << 20, MaxBatchedTokens: 24, MaxNumSeqs: 3})
+	card := open(t, engine.Options{Device: "cuda:ptx", Models: specs, KVMemory: 4 << 20, MaxBatchedTokens: 24, MaxNumSeqs: 3})
 	top := 2
 	var first []int32 // of round 0, all models and prompts one after the other
 	close, compared := 0, 0

@@ -62,6 +62,7 @@ type Generator struct {
 	MaxRunning int
 	MaxWaiting int
 	HealthNow  func() engine.Health // healthy and ready when nil
+	Card       *engine.CardStats
 	// Loading, when not nil, is closed when the models are loaded; LoadErr is what came of it.
 	Loading <-chan struct{}
 	LoadErr error
@@ -525,7 +526,7 @@ func scored(id int32, top int, a Answer, at int) engine.Token {
 func (g *Generator) Stats() engine.Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	s := engine.Stats{PagesTotal: 10, PagesFree: 8, PagesCached: 2, PageBytes: 1 << 20, Steps: 5}
+	s := engine.Stats{Card: g.Card, PagesTotal: 10, PagesFree: 8, PagesCached: 2, PageBytes: 1 << 20, Steps: 5}
 	for _, n := range g.Names {
 		m := g.counts
 		m.Name, m.Running, m.Waiting = n, g.running, g.waiting

@@ -64,8 +64,11 @@ type graphs struct {
 	seen     map[uint64]bool
 	kept     map[uint64]*graph
 	clock    uint64
-	launched int // graphs, for tests and metrics
+	launched int // graphs
 }
+
+// GraphsLaunched is how many queues were launched as graphs so far. It is for tests, between steps.
+func (d *Device) GraphsLaunched() int { return d.graphs.launched }
 
 type graph struct {
 	exec  driver.GraphExec // 0: the driver did not make one

@@ -43,7 +43,7 @@ func TestGraphs(t *testing.T) {
 		for i, ids := range steps {
 			d.Begin()
 			layers(d, x, y, w, ids)
-			if i == 4 { // everything of the step is dropped or has run in both
+			if i == 4 { // and a step whose first operator does not fit
 				if err := d.End(); err != nil {
 					t.Fatal(err)
 				}

@@ -88,9 +88,9 @@ func (d *Device) takeArena() error {
 	return nil
 }
 
-// driverBytes is left to the driver: code of modules that are loaded when they are first used, and their threads' local
-// memory.
-const driverBytes = 128 << 20
+// driverBytes is left to the driver: code of modules that are loaded when they are first used, their threads' local
+// memory, and graphs. A graph that finds no room is launched as its launches.
+const driverBytes = 256 << 20
 
 // CopyIn fills dst, which has the length of src.
 func (d *Device) CopyIn(dst kernels.Buffer, src []byte) error {

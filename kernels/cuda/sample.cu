@@ -9,7 +9,7 @@
 // A decision is a place in the order of keys: the K-th, the first with a share of all weights, the one that a uniform number
 // falls on. A window is a run of that order, sorted in shared memory. The bins say which run holds a place; one pass over
 // those stretches whose largest reaches so far down fetches it. Should a bin hold more than a window (a row of equals),
-// further passes count digits of keys.
+// further passes count digits of keys. Without cuts the order is that of ids, and a window is a stretch.
 //
 // Greedy rows are read once; others twice, and those stretches again that hold what can be drawn.
 //   reference: kernels/sampling | cases: kernels/kerneltest/sample.go, sample_test.go | numbers: kernels/KERNELS.md
@@ -108,6 +108,7 @@ extern "C" __global__ void __launch_bounds__(128) sample_peaks(const Row *rows, 
     if (threadIdx.x == 0) const_cast<u64 *>(r.draw.peaks)[blockIdx.x] = k;
 }
 
+// Weighs a stretch of each job: its elements by bin, or all together. What a row that fails has is not read.
 extern "C" __global__ void __launch_bounds__(128) sample_weigh(const Job *jobs, int vocab)
 {
     __shared__ Bins bins;
@@ -118,9 +119,9 @@ extern "C" __global__ void __launch_bounds__(128) sample_weigh(const Job *jobs, 
     if (j.bins)
         for (int i = threadIdx.x; i < BINS; i += blockDim.x) bins.weight[i] = bins.count[i] = 0;
     __syncthreads();
-    float low = floorOf(largest, j), next = from + threadIdx.x < end ? j.x[from + threadIdx.x] : 0;
+    float low = cutoff(largest, j), next = from + threadIdx.x < end ? j.x[from + threadIdx.x] : 0;
     u64 mine = 0;
-#pragma unroll 1 // of exp
+#pragma unroll 1 // exp is long; the next load is under way instead
     for (int i = from + threadIdx.x; i < end; i += blockDim.x) {
         float v = next;
         if (i + blockDim.x < end) next = j.x[i + blockDim.x];
@@ -176,7 +177,7 @@ struct Source {
     int vocab;
     float largest, low;
 
-    __device__ Source(const Job &j, int vocab, float largest) : j(&j), vocab(vocab), largest(largest), low(floorOf(largest, j)) {}
+    __device__ Source(const Job &j, int vocab, float largest) : j(&j), vocab(vocab), largest(largest), low(cutoff(largest, j)) {}
     __device__ u64 weigh(u64 key) const { return weightOnce(logit(key), largest, j->scale); }
     __device__ int bin(float v) const { return ::bin(v, largest, j->scale); }
     // Where bin b begins, but for rounding.

@@ -109,7 +109,7 @@ __device__ inline u64 weight(float v, float largest, float scale)
 }
 
 // The least logit that MinP leaves.
-__device__ inline float floorOf(float largest, const Job &j)
+__device__ inline float cutoff(float largest, const Job &j)
 {
     return j.logMinP > 0 ? LOWEST : fmaxf(__fadd_rn(largest, __fdiv_rn(j.logMinP, j.scale)), LOWEST);
 }

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,4 +95,24 @@ func TestAutoFallsBackToTheProcessorAndSaysSo(t *testing.T) {
 		!strings.Contains(p.log(), "no CUDA-capable device is detected") {
 		t.Errorf("logged %s", p.log())
 	}
+}
+
+// A server on a card tells what NVML says of that card. It is the fake: nothing is asked of it.
+func TestServeOnACardHasItsMetrics(t *testing.T) {
+	t.Setenv("LD_LIBRARY_PATH", fakeLibraries(t))
+	p := launch(t, "--models", tales, "--kv-memory", "64MiB")
+	if !strings.Contains(p.said, "Device Fake 100, compute capability 8.6, 82 multiprocessors, ") {
+		t.Errorf("said %s", p.said)
+	}
+	r, err := http.Get(p.url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantLines(t, string(b), `openinfer_card_info{card="Fake 100"} 1`, "openinfer_card_power_watts 320.5", "openinfer_card_memory_used_bytes 6.442450944e+09",
+		"openinfer_card_utilization_ratio 0.75", "openinfer_card_clock_hertz 1.695e+09")
 }

@@ -26,7 +26,7 @@ type access struct {
 	// Of a store under way: what it writes where, to see whether that changes anything.
 	storing *memOp
 	stored  *region
-	storeTo uint32 // lanes
+	storeTo uint32 // lanes of the run that is being noted
 }
 
 func (w *warp) beginAccess() {
@@ -247,8 +247,13 @@ func (w *warp) touch(o *op, pc int32, r *region, lanes uint32, n uint64, write b
 		for lane+count < 32 && m>>(lane+count)&1 == 1 && off[lane+count] == at+uint64(count)*n {
 			count++
 		}
-		m &^= uint32(uint64(1)<<count-1) << lane
+		run := uint32(uint64(1)<<count-1) << lane
+		m &^= run
+		w.acc.storeTo = run
 		w.run1(o, pc, r, at, n*uint64(count), lane, step, write, flags)
+		if w.acc.storing != nil { // before the next run, which may write the same
+			w.put(r, run)
+		}
 		if count > 1 || write {
 			continue
 		}
@@ -477,30 +482,36 @@ func (w *warp) store(o *op, act uint32, pc int32) {
 		if good == 0 {
 			continue
 		}
-		w.acc.storing, w.acc.stored, w.acc.storeTo = mo, r, good
+		w.acc.storing, w.acc.stored = mo, r
 		w.touch(o, pc, r, good, n, true, flags)
-		off := &w.acc.off
-		changed := false
-		for m := good; m != 0; m &= m - 1 {
-			lane := bits.TrailingZeros32(m) & 31
-			data := r.data[off[lane] : off[lane]+n]
-			for k, reg := range mo.regs {
-				v := w.regs[reg][lane]
-				to := data[uint64(k)*mo.size:]
-				changed = changed || loadBytes(to, mo.size) != v&maskOf(uint(mo.size*8))
-				if mo.strong {
-					strongStore(to, mo.size, v)
-				} else {
-					storeBytes(to, mo.size, v)
-				}
-			}
-			changed = r.setInit(off[lane], n) || changed
-		}
-		if changed && r != &w.local {
-			w.block.changed = true
-		}
 	}
 	w.endAccess(pc, n)
+}
+
+// put stores what lanes of the store under way have.
+func (w *warp) put(r *region, lanes uint32) {
+	mo := w.acc.storing
+	n := mo.size * uint64(len(mo.regs))
+	changed := false
+	for m := lanes; m != 0; m &= m - 1 {
+		lane := bits.TrailingZeros32(m) & 31
+		off := w.acc.off[lane]
+		data := r.data[off : off+n]
+		for k, reg := range mo.regs {
+			v := w.regs[reg][lane]
+			to := data[uint64(k)*mo.size:]
+			changed = changed || loadBytes(to, mo.size) != v&maskOf(uint(mo.size*8))
+			if mo.strong {
+				strongStore(to, mo.size, v)
+			} else {
+				storeBytes(to, mo.size, v)
+			}
+		}
+		changed = r.setInit(off, n) || changed
+	}
+	if changed && r != &w.local {
+		w.block.changed = true
+	}
 }
 
 // sameLanes gives the lanes of the store under way that leave memory as it is.

@@ -1,5 +1,6 @@
 // A libcuda that computes nothing: it writes down every call with its arguments, fills what points to results with numbers made
 // of the call, and fails where it is told to. Compiled and read by the tests.
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 typedef int32_t result;
 typedef uintptr_t word;
 
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static char written[1 << 16];
 static size_t length;
 static char failing[64];
@@ -20,14 +22,17 @@ void fake_fail(const char *call, int with) { strncpy(failing, call, sizeof faili
 
 static result note(const char *call, const char *format, ...)
 {
+    char line[512];
     va_list args;
-    if (length > sizeof written - 4096) length = 0; // nobody reads
     va_start(args, format);
-    length += snprintf(written + length, sizeof written - length, "%s ", call);
-    length += vsnprintf(written + length, sizeof written - length, format, args);
-    length += snprintf(written + length, sizeof written - length, "\n");
+    vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    return strcmp(call, failing) == 0 ? code : 0;
+    pthread_mutex_lock(&one);
+    if (length > sizeof written - 1024) length = 0; // nobody reads
+    length += snprintf(written + length, 1024, "%s %s\n", call, line);
+    result r = strcmp(call, failing) == 0 ? code : 0;
+    pthread_mutex_unlock(&one);
+    return r;
 }
 #define NOTE(...) return note(__func__, __VA_ARGS__)
 

@@ -11,7 +11,7 @@ for cu in ${*:-*.cu}; do
         echo "// source sha256 $(cat "$cu" $(sed -n 's/^#include "\(.*\)"/\1/p' "$cu") | sha256sum | cut -d' ' -f1)"
         "$cuda/bin/nvcc" --version | sed -n 's/^Cuda compilation tools, \(.*\)/\/\/ nvcc \1/p'
         # The debug sections hold paths of the machine that compiled.
-        sed -e "s#\"$PWD/#\"#; s#\"$cuda/#\"cuda/#" -e '/^\t\.section/,$d' "$ptx.tmp"
+        sed -e "s#\"$PWD/#\"#; s#\"$cuda/#\"cuda/#" -e '/^\t\.loc/s/, function_name.*//' -e '/^\t\.section/,$d' "$ptx.tmp"
     } >"$ptx"
     rm "$ptx.tmp"
 done

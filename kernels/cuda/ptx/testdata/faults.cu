@@ -74,6 +74,20 @@ extern "C" __global__ void warp_barrier_fixed(float *y, const float *x, int n) {
     y[threadIdx.x] = s[threadIdx.x ^ 1];
 }
 
+extern "C" __global__ void same_value_fixed(float *y, const float *x, int n) {
+    __shared__ float s[16];
+    s[threadIdx.x % 8] = threadIdx.x % 8; // lanes write what others of them write
+    __syncthreads();
+    y[threadIdx.x] = s[threadIdx.x % 8];
+}
+
+extern "C" __global__ void lanes_collide(float *y, const float *x, int n) {
+    __shared__ float s[16];
+    s[threadIdx.x % 8] = threadIdx.x; // FAULT race
+    __syncthreads();
+    y[threadIdx.x] = s[threadIdx.x % 8];
+}
+
 extern "C" __global__ void blocks_collide(float *y, const float *x, int n) {
     y[threadIdx.x] = blockIdx.x; // FAULT race
 }
