@@ -24,7 +24,7 @@
 //   sums            [R][17] float     of each 16 weights
 //   largest         [2][R][4] float   of each warp's scores, and of its values' scales
 //   up              [R] float         what the row's q was divided by
-//   groups          [2][16] Group     of 16 keys each, of this partition and the next
+//   groups          [4][16] Group     of 16 keys each, of partition p at p % 4
 //   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
 // stored in the order that makes them k = 2c, 2c+8, 2c+1, 2c+9), and of values two neighbours for two keys (so tile 2i has
@@ -33,246 +33,16 @@
 // reference: kernels/ref Attention | cases: kernels/kerneltest/attention.go | numbers: kernels/KERNELS.md
 #include "cache.cuh"
 #include "attention_mma.cuh"
+#include "attention_stages.cuh"
 
-enum { PARTITION = 256, KEYS = 64, KEY_ROW = 128 + 16, WEIGHT_ROW = (PARTITION + 8) * 2 };
-
-// Scores are kept finite at least here: what sees nothing has this for its largest.
-#define LOWEST -1e38f
-
-// keysOfValues is how many keys a stage of values holds: about as many bytes as a stage of keys.
-template <int T, int N> constexpr int valueRow = 32 * N * codeBytes<T> + 16;
-template <int T, int N> constexpr int keysOfValues =
-    8192 / (32 * N * codeBytes<T>) < 16 ? 16 : 8192 / (32 * N * codeBytes<T>) > KEYS ? KEYS : 8192 / (32 * N * codeBytes<T>);
-template <int T, int N> constexpr int stageBytes =
-    keysOfValues<T, N> * valueRow<T, N> > KEYS * KEY_ROW ? keysOfValues<T, N> * valueRow<T, N> : KEYS * KEY_ROW;
-
-__device__ inline float exp2Of(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-// tanhOf has an absolute error of about 2^-22, which is all that a score needs.
-__device__ inline float tanhOf(float x)
-{
-    float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fadd_rn(1.f, exp2Of(__fmul_rn(x, 2.885390082f)))));
-    return __fmaf_rn(-2.f, y, 1.f);
-}
-
-// Rows says which tokens a block's rows belong to.
-struct Rows {
-    int seq;
-    int first;   // token of row 0 of the tile's sequence
-    int begin;   // the tile's first row, counted from there
-    int count;   // rows of the sequence
-    int last;    // position of token `first`, less `first`: a token's position is last + token
-};
-
-// findRows finds the tile-th piece of `rows` rows of the tokens [from, to) of those sequences that have atLeast to atMost
-// tokens; false: there are fewer. All lanes get the same.
-__device__ inline bool findRows(Rows &f, const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost,
-    int per, int rows, int tile)
-{
-    int lane = threadIdx.x & 31;
-    for (int base = 0; base < S; base += 32) {
-        int a = 0, b = 0;
-        if (base + lane < S) a = starts[base + lane], b = starts[base + lane + 1];
-        int lo = max(a, from), hi = min(b, to), n = b - a;
-        int count = n >= atLeast && n <= atMost && hi > lo ? (hi - lo) * per : 0;
-        int tiles = (count + rows - 1) / rows, sum = tiles;
-        for (int d = 1; d < 32; d *= 2) {
-            int left = __shfl_up_sync(~0u, sum, d);
-            if (lane >= d) sum += left;
-        }
-        unsigned found = __ballot_sync(~0u, sum > tile);
-        if (found) {
-            int at = __ffs(found) - 1;
-            f.seq = base + at;
-            f.first = __shfl_sync(~0u, lo, at);
-            f.count = __shfl_sync(~0u, count, at);
-            // Later tokens see more: they come first.
-            f.begin = (__shfl_sync(~0u, sum, at) - 1 - tile) * rows;
-            f.last = contexts[f.seq] - __shfl_sync(~0u, b, at);
-            return true;
-        }
-        tile -= __shfl_sync(~0u, sum, 31);
-    }
-    return false;
-}
-
-// fold adds a partition's sums o, whose largest score is m and whose weights sum to l, to those of the partitions before it:
-// the caller multiplies what it has by a and o by b.
-__device__ inline void fold(float &M, float &L, float m, float l, float &a, float &b)
-{
-    float top = fmaxf(M, m);
-    a = exp2Of(__fsub_rn(M, top));
-    b = exp2Of(__fsub_rn(m, top));
-    M = top;
-    L = __fmaf_rn(L, a, __fmul_rn(l, b));
-}
-__device__ inline float folded(float O, float o, float a, float b) { return __fmaf_rn(O, a, __fmul_rn(o, b)); }
-
-// finished divides by the sum of weights. A zero has no sign that would tell which masked keys were added.
-__device__ inline float finished(float O, float L) { return __fadd_rn(__fdiv_rn(O, L), 0.f); }
-
-// Four codes of a byte to pairs of fp16, exactly: even has bytes 0 and 2, odd 1 and 3. An fp8's bits, moved to where fp16 has
-// them, are its value over 256 (codeUnit); an int8 with its sign flipped is the last bits of 1024 + 128 + its value.
-template <int T> __device__ void codesToF16(unsigned codes, unsigned &even, unsigned &odd)
-{
-    if (T == F8) {
-        unsigned low = codes << 8;
-        even = (low & 0x80008000) | (low >> 1 & 0x3f803f80);
-        odd = (codes & 0x80008000) | (codes >> 1 & 0x3f803f80);
-    } else {
-        even = (codes & 0x00ff00ff) ^ 0x64806480;
-        odd = (codes >> 8 & 0x00ff00ff) ^ 0x64806480;
-        asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(even) : "r"(0x64806480));
-        asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x64806480));
-    }
-}
-
-// finiteOnly makes what is not finite in a pair of fp16 or bf16 a zero.
-template <int T> __device__ unsigned finiteOnly(unsigned pair)
-{
-    const unsigned exponent = T == F16 ? 0x7c00 : 0x7f80;
-    if ((pair & exponent) == exponent) pair &= 0xffff0000;
-    if ((pair >> 16 & exponent) == exponent) pair &= 0xffff;
-    return pair;
-}
-template <int T> __device__ void mma16(float c[4], const unsigned a[4], unsigned b0, unsigned b1)
-{
-    if (T == F16) mmaF16(c, a, b0, b1);
-    else mmaBF16(c, a, b0, b1);
-}
-template <int T> __device__ float float16(unsigned short v) { return T == F16 ? unpackF16(v).x : bf16ToFloat(v); }
-
-// Group says where 16 keys lie that are neighbours in a block.
-struct Group {
-    char *keys, *values;
-    unsigned short *scales; // of the keys, of fp8 and int8
-    long long fill;         // to a multiple of 16 bytes
-};
-
-// Work is the next stage to load: slab `slab` of tile `tile` of keys, or from `keyEnd` on of values.
-struct Work {
-    int part, tile, slab;
-    int keyEnd, end; // tiles of this partition
-    int dst;         // stage
-};
-
-template <int T, int N> struct Attention {
-    static constexpr int KV = keysOfValues<T, N>, VROW = valueRow<T, N>, STAGE = stageBytes<T, N>;
-    static constexpr int SLAB = 128 / codeBytes<T>;        // values of a key in a stage
-    static constexpr int STEP = scaled<T> ? 32 : 16;       // kPad's unit
-    static constexpr bool HALF = T != BF16;                // q is fp16
-
-    // Of the block.
-    Cache cache;
-    const int *table;
-    int head;              // key head
-    int low, high;         // positions that some row sees
-    int kPad, slabs, stageCount;
-    int keyBytes, valueBytes; // of a key's codes
-    unsigned shared, qHigh, qLow, weights, stages;
-    float *sums, *largest, *up;
-    Group *groups;
-
-    // Ranges of tiles of a partition that hold positions seen.
-    __device__ unsigned from(int part) const { return max(low - part * PARTITION, 0); }
-    __device__ unsigned to(int part) const { return min(high - part * PARTITION, PARTITION); }
-    __device__ int keysFrom(int part) const { return from(part) / KEYS; }
-    __device__ int keysTo(int part) const { return (to(part) + KEYS - 1) / KEYS; }
-    __device__ int valuesFrom(int part) const { return from(part) / KV; }
-    __device__ int valuesTo(int part) const { return (to(part) + KV - 1) / KV; }
-
-    // find notes where each 16 keys of a partition lie, those that any row sees.
-    __device__ void find(int part, int i) const
-    {
-        int pos = part * PARTITION + i * 16;
-        Group g = {};
-        if (pos + 16 > low && pos < high) {
-            char *block = cache.block(table[pos / cache.blockTokens]);
-            int token = pos % cache.blockTokens;
-            g.keys = keys<T>(cache, block, head) + token * cache.kDim * codeBytes<T>;
-            g.values = values<T>(cache, block, head) + token * cache.vDim * codeBytes<T>;
-            if (scaled<T>) g.scales = keyScales<T>(cache, block, head) + token;
-        }
-        groups[(part & 1) * 16 + i] = g;
-    }
-
-    // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
-    __device__ static void piece(unsigned dst, const char *src, int have, int unit)
-    {
-        if (unit == 16)
-            copyAsync<16>(dst, src, have > 0 ? 16 : 0);
-        else
-#pragma unroll 1
-            for (int i = 0; i < 16; i += 4) copyAsync<4>(dst + i, src + i, have > i ? 4 : 0);
-    }
-
-    // load begins to fill the stage that w names. A thread has the same piece of 16 bytes of several keys.
-    __device__ void load(const Work &w, int unit) const
-    {
-        const Group *group = groups + (w.part & 1) * 16;
-        const unsigned seen = high - low;
-        if (w.tile < w.keyEnd) {
-            unsigned at = threadIdx.x % 8 * 16, row = threadIdx.x / 8;
-            int slab = w.slab * 128, have = keyBytes - slab - at;
-            if (at + slab >= kPad * codeBytes<T>) return;
-            unsigned pos = w.part * PARTITION + w.tile * KEYS - low, dst = stages + w.dst * STAGE + row * KEY_ROW + at;
-            long long off = row % 16 * keyBytes + slab + at;
-            group += w.tile * (KEYS / 16);
-#pragma unroll 1
-            for (; row < KEYS; row += blockDim.x / 8, dst += blockDim.x / 8 * KEY_ROW)
-                piece(dst, group[row / 16].keys + off, pos + row < seen ? have : 0, unit);
-        } else {
-            constexpr unsigned PIECES = 2 * N * codeBytes<T>;
-            unsigned at = threadIdx.x % PIECES * 16, row = threadIdx.x / PIECES, first = (w.tile - w.keyEnd) * KV;
-            int have = valueBytes - at;
-            unsigned pos = w.part * PARTITION + first - low, dst = stages + w.dst * STAGE + row * VROW + at;
-#pragma unroll 1
-            for (; row < KV; row += blockDim.x / PIECES, dst += blockDim.x / PIECES * VROW)
-                piece(dst, group[(first + row) / 16].values + (row % 16 * valueBytes + at), pos + row < seen ? have : 0, unit);
-        }
-    }
-
-    // begin sets w to the first stage of a partition.
-    __device__ void begin(Work &w, int part) const
-    {
-        w.part = part;
-        w.tile = keysFrom(part);
-        w.slab = 0;
-        w.keyEnd = keysTo(part);
-        w.end = w.keyEnd + valuesTo(part);
-    }
-
-    // next loads the stage that w names, if it is before partition `end`, and moves w on.
-    __device__ void next(Work &w, int end, int unit) const
-    {
-        if (w.part < end) {
-            load(w, unit);
-            if (w.tile >= w.keyEnd) {
-                if (++w.tile == w.end) begin(w, w.part + 1);
-            } else if (++w.slab == slabs) {
-                w.slab = 0;
-                if (++w.tile == w.keyEnd) w.tile += valuesFrom(w.part);
-            }
-        }
-        commitAsync();
-        w.dst = w.dst == stageCount - 1 ? 0 : w.dst + 1;
-    }
-};
-
-// What a launch is: the tiles' tokens are [from, to) of the sequences with atLeast to atMost tokens.
+// What a launch is: its tokens are those numbered [from, to) of the sequences with atLeast to atMost tokens.
 #define PARAMS \
     float *dst, int dstStride, const float *q, int qStride, float *partial, float2 *partialSums, \
     const int *starts, const int *contexts, int S, const int *tables, int tableStride, CACHE_PARAMS, \
     int per, int from, int to, int atLeast, int atMost, int parts, int stageCount, int unit, float scale, float cap, int window
 
-// attend: grid (tiles, G, partitions or 1), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a
-// power of two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
+// attend: grid (pieces of work, G), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a power of
+// two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
 // scale is of q.k: with a soft cap to units of the cap, else to logarithms of base two. cap: in these, 0: none.
 template <int T, int N> __device__ void attend(PARAMS)
 {
@@ -280,7 +50,7 @@ template <int T, int N> __device__ void attend(PARAMS)
     extern __shared__ __align__(16) char memory[];
     const int R = blockDim.x / 8, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, w = warp & 3, tile = warp >> 2;
     Rows f;
-    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, blockIdx.x)) return;
+    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, window, parts, blockIdx.x)) return;
 
     // Row i of the tile: token, and the positions [sees from, sees to).
     auto tokenOf = [&](int i) { return f.first + (f.begin + i) / per; };
@@ -295,8 +65,8 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.high = seesTo(min(R, f.count - f.begin) - 1);
     int part = a.low / PARTITION, end = (a.high + PARTITION - 1) / PARTITION;
     if (parts) {
-        part += blockIdx.z;
-        if (part >= end) return;
+        if (f.part < part || f.part >= end) return;
+        part = f.part;
         end = part + 1;
     }
     a.kPad = (kDim + A::STEP - 1) / A::STEP * A::STEP;
@@ -313,9 +83,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.largest = a.sums + R * 17;
     a.up = a.largest + R * 8;
     a.groups = (Group *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 2 * 16 * sizeof(Group);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 4 * 16 * sizeof(Group);
 
-    if (threadIdx.x < 16) a.find(part, threadIdx.x);
+    if (threadIdx.x < 32 && part + threadIdx.x / 16 < end) a.find(part + threadIdx.x / 16, threadIdx.x % 16);
     __syncthreads();
     Work work;
     work.dst = 0;
@@ -388,7 +158,8 @@ template <int T, int N> __device__ void attend(PARAMS)
 
     for (; part < end; part++) {
         const int base = part * PARTITION, tilesFrom = a.keysFrom(part), tilesTo = a.keysTo(part);
-        if (part + 1 < end && threadIdx.x < 16) a.find(part + 1, threadIdx.x);
+        // A partition has two stages at least and three more are on their way: they are of the one after the next at most.
+        if (part + 2 < end && threadIdx.x < 16) a.find(part + 2, threadIdx.x);
         float s[4][8];
         unsigned valueScale[4];
         float m0 = LOWEST, m1 = LOWEST, top0 = 0, top1 = 0;
@@ -403,7 +174,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                const unsigned *at = (const unsigned *)a.groups[(part & 1) * 16 + t * 4 + w].scales;
+                const unsigned *at = (const unsigned *)a.groups[(part & 3) * 16 + t * 4 + w].scales;
                 if (at) {
                     keyScale = at[lane % 8];
                     valueScaleT = at[heads * blockTokens / 2 + lane % 8];
@@ -661,7 +432,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         float L = r ? L1 : L0;
         float *out = dst + (long long)token * dstStride + h * vDim;
         if (parts) {
-            long long at = ((long long)(token - from) * H + h) * parts + (end - 1) % parts;
+            long long at = ((long long)(f.token - from + token - f.first) * H + h) * parts + (end - 1) % parts;
             out = partial + at * vDim;
             if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(r ? M1 : M0, L);
         }
@@ -703,24 +474,41 @@ WIDTHS(attention_bf16, BF16)
 WIDTHS(attention_f8, F8)
 WIDTHS(attention_i8, I8)
 
-// attention_merge: dst of the tokens whose partitions are in `partial`. Grid (to - from, H, ceil(vDim/64)), 64 threads.
+// attention_merge: dst of the tokens whose partitions are in `partial`. Grid (to - from, H, ceil(vDim/64)), 64 threads, each
+// with a column. A warp has 32 partitions' sums on their way at a time; the largest score so far is the same whichever way
+// it is found.
 extern "C" __global__ __launch_bounds__(64) void attention_merge(float *dst, int dstStride, const float *partial, const float2 *partialSums,
     const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost, int parts, int window, int vDim)
 {
-    const int token = from + blockIdx.x, H = gridDim.y, h = blockIdx.y, d = blockIdx.z * 64 + threadIdx.x;
+    const int H = gridDim.y, h = blockIdx.y, d = blockIdx.z * 64 + threadIdx.x, lane = threadIdx.x & 31, number = from + blockIdx.x;
     Rows f;
-    if (!findRows(f, starts, contexts, S, token, token + 1, atLeast, atMost, 1, 1, 0) || d >= vDim) return;
+    if (!findRows(f, starts, contexts, S, number, number + 1, atLeast, atMost, 1, 1, window, false, 0)) return;
     const int last = f.last + f.first;
     const int first = (window > 0 ? max(last + 1 - window, 0) : 0) / PARTITION, end = last / PARTITION + 1;
     const long long at = ((long long)blockIdx.x * H + h) * parts;
     float M = LOWEST, L = 0, O = 0;
-#pragma unroll 4
-    for (int p = first; p < end; p++) {
-        long long i = at + p % parts;
-        float2 ml = partialSums[i];
-        float a, b;
-        fold(M, L, ml.x, ml.y, a, b);
-        O = folded(O, partial[i * vDim + d], a, b);
+    for (int base = first; base < end; base += 32) {
+        float o[32];
+#pragma unroll
+        for (int i = 0; i < 32; i++) o[i] = base + i < end && d < vDim ? partial[(at + (base + i) % parts) * vDim + d] : 0;
+        float2 ml = make_float2(LOWEST, 0);
+        if (base + lane < end) ml = partialSums[at + (base + lane) % parts];
+        float top = fmaxf(M, ml.x);
+        for (int i = 1; i < 32; i *= 2) {
+            float left = __shfl_up_sync(~0u, top, i);
+            if (lane >= i) top = fmaxf(top, left);
+        }
+        float before = __shfl_up_sync(~0u, top, 1);
+        if (lane == 0) before = M;
+        float a = exp2Of(__fsub_rn(before, top)), b = exp2Of(__fsub_rn(ml.x, top));
+#pragma unroll
+        for (int i = 0; i < 32; i++) {
+            if (base + i >= end) break;
+            float ai = __shfl_sync(~0u, a, i), bi = __shfl_sync(~0u, b, i);
+            L = folded(L, __shfl_sync(~0u, ml.y, i), ai, bi);
+            O = folded(O, o[i], ai, bi);
+        }
+        M = __shfl_sync(~0u, top, 31);
     }
-    dst[(long long)token * dstStride + h * vDim + d] = finished(O, L);
+    if (d < vDim) dst[(long long)f.first * dstStride + h * vDim + d] = finished(O, L);
 }

@@ -55,7 +55,7 @@ func newAttentionShape(kv kernels.KV) (s attentionShape, err error) {
 	s.perRow = 2*(kPad+8)*2 + (kernels.AttentionPartition+8)*2 + 4*(17+8+1)
 	valueRow := width*size + 16
 	s.stage = max(64*(128+16), min(max(8192/(width*size), 16), 64)*valueRow)
-	s.block = 2 * 16 * 32
+	s.block = 4 * 16 * 32
 	s.rows = 64
 	if width > 128 {
 		s.rows = 32
@@ -93,9 +93,55 @@ func (s attentionShape) stages(rows int, shared bool) int {
 // bucket is n to the next power of two.
 func bucket(n int) int { return 1 << bits.Len(uint(n-1)) }
 
+// attentionRows are what the sequences of a step that a launch takes add up to.
+type attentionRows struct {
+	tokens, sequences int
+	most              int // tokens of a sequence
+	parts             int // partitions that a sequence sees
+	counts            [][2]int
+}
+
+// newAttentionRows sorts the sequences of a step: those whose context is split, and the others.
+func newAttentionRows(r kernels.Ragged, window int) (short, long attentionRows) {
+	for s, context := range r.Contexts.Host {
+		n := int(r.Starts.Host[s+1] - r.Starts.Host[s])
+		if n == 0 {
+			continue
+		}
+		a := &short
+		if n > attentionSplit {
+			a = &long
+		}
+		first := 0
+		if window > 0 {
+			first = max(0, int(context)-n+1-window) / kernels.AttentionPartition
+		}
+		parts := (int(context)-1)/kernels.AttentionPartition + 1 - first
+		a.tokens, a.sequences, a.most, a.parts = a.tokens+n, a.sequences+1, max(a.most, n), max(a.parts, parts)
+		a.counts = append(a.counts, [2]int{n, parts})
+	}
+	return short, long
+}
+
+// items is at least how many pieces of work the tokens numbered [from, to) are, a power of two: tiles of `rows` rows, of
+// which a token has `per`, by partitions if split.
+func (a attentionRows) items(from, to, per, rows int, split bool) int {
+	items, number := 0, 0
+	for _, c := range a.counts {
+		n := max(0, min(number+c[0], to)-max(number, from))
+		number += c[0]
+		tiles := (n*per + rows - 1) / rows
+		if split {
+			tiles *= c[1]
+		}
+		items += tiles
+	}
+	return bucket(items)
+}
+
 // Attention implements kernels.Device. Sequences of up to attentionSplit tokens have their context split over blocks and
-// merged, others have a block for each tile of rows. Launches depend on T, S, heads, whether there are sequences of either
-// kind, and powers of two of the most tokens and of the longest context of the first.
+// merged, others have a block for each tile of rows. Launches depend on heads, and on powers of two of the pieces of work, of
+// the most tokens of a sequence and of the longest context of the first kind; on their tokens when there is no other.
 func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, r kernels.Ragged, p kernels.AttentionParams) {
 	if d.err != nil || !d.ok(check.Attention(dst, q, kv, r, p)) || q.Rows == 0 {
 		return
@@ -105,59 +151,48 @@ func (d *Device) Attention(dst, q kernels.Tensor, kv kernels.KV, r kernels.Ragge
 		return
 	}
 	const op = "attention"
-	l, T, S := kv.Layout, q.Rows, len(r.Contexts.Host)
+	l, S := kv.Layout, len(r.Contexts.Host)
 	H := q.Cols / l.KDim
 	per := H / l.Heads
-	most, parts, long := 0, 0, false
-	for s, context := range r.Contexts.Host {
-		n := int(r.Starts.Host[s+1] - r.Starts.Host[s])
-		switch {
-		case n > attentionSplit:
-			long = true
-		case n > 0:
-			first := 0
-			if p.Window > 0 {
-				first = max(0, int(context)-n+1-p.Window) / kernels.AttentionPartition
-			}
-			most = max(most, n)
-			parts = max(parts, (int(context)-1)/kernels.AttentionPartition+1-first)
-		}
-	}
 	scale, soft := p.Scale*math.Log2E, p.SoftCap*math.Log2E
 	if p.SoftCap > 0 {
 		scale = p.Scale / p.SoftCap
 	}
 	if l.DType == kernels.F8E4M3 {
-		scale *= 256
+		scale *= 256 // what codesToF16 leaves to it
 	}
-	launch := func(rows, from, to, atLeast, atMost, parts int, partial, sums uint64) {
-		tiles := ((to-from)*per + min(S, to-from)*(rows-1)) / rows
-		grid := [3]int{tiles, l.Heads, max(1, parts)}
-		stages := shape.stages(rows, grid[0]*grid[1]*grid[2] > d.mps)
+	launch := func(items, rows, from, to, atLeast, atMost, parts int, partial, sums uint64) {
+		stages := shape.stages(rows, items*l.Heads > d.mps)
 		args := []uint64{argT(dst), arg(dst.Stride), argT(q), arg(q.Stride), partial, sums,
 			r.Starts.Addr, r.Contexts.Addr, arg(S), kv.Tables.Addr, arg(kv.Stride)}
 		args = append(args, cacheArgs(kv)...)
 		args = append(args, arg(per), arg(from), arg(to), arg(atLeast), arg(atMost), arg(parts), arg(stages), arg(shape.unit), argF(scale), argF(soft), arg(p.Window))
-		d.launch(op, "attention", shape.entry, grid, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows, stages), args...)
+		d.launch(op, "attention", shape.entry, [3]int{items, l.Heads, 1}, [3]int{rows * 8, 1, 1}, shape.sharedBytes(rows, stages), args...)
 	}
-	if long {
-		launch(shape.rows, 0, T, attentionSplit+1, math.MaxInt32, 0, 0, 0)
+	short, long := newAttentionRows(r, p.Window)
+	if long.tokens > 0 {
+		launch(long.items(0, long.tokens, per, shape.rows, false), shape.rows, 0, math.MaxInt32, attentionSplit+1, math.MaxInt32, 0, 0, 0)
 	}
-	if most == 0 {
+	if short.tokens == 0 {
 		return
 	}
-	parts = bucket(parts)
-	rows := min(shape.rows, (bucket(most)*per+15)/16*16)
+	parts := bucket(short.parts)
+	rows := min(shape.rows, (bucket(short.most)*per+15)/16*16)
 	token := int64(H) * int64(parts) * int64(l.VDim*4+8)
-	tokens := int(min(int64(T), (d.workspaceBytes-8)/token))
+	// Beside chunks the number of short rows comes and goes.
+	bound := short.tokens
+	if long.tokens > 0 {
+		bound = bucket(bound)
+	}
+	tokens := int(min(int64(bound), (d.workspaceBytes-8)/token))
 	if tokens == 0 {
 		d.ok(fmt.Errorf("%s: %d partitions of %d heads of %d values need %d bytes, the workspace has %d", op, parts, H, l.VDim, token, d.workspaceBytes))
 		return
 	}
 	sums := d.workspace + uint64(tokens*H*parts*l.VDim*4+7)&^7
-	for from := 0; from < T; from += tokens {
-		to := min(T, from+tokens)
-		launch(rows, from, to, 1, attentionSplit, parts, d.workspace, sums)
+	for from := 0; from < short.tokens; from += tokens {
+		to := min(bound, from+tokens)
+		launch(short.items(from, to, per, rows, true), rows, from, to, 1, attentionSplit, parts, d.workspace, sums)
 		d.launch(op, "attention", "attention_merge", [3]int{to - from, H, (l.VDim + 63) / 64}, [3]int{64, 1, 1}, 0,
 			argT(dst), arg(dst.Stride), d.workspace, sums, r.Starts.Addr, r.Contexts.Addr, arg(S),
 			arg(from), arg(to), arg(1), arg(attentionSplit), arg(parts), arg(p.Window), arg(l.VDim))

@@ -233,6 +233,8 @@ func TestAttention(t *testing.T) {
 		{2, 1, 512, 512, kernels.F8E4M3, 48, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 72, 44, kernels.I8, 16, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 24, 40, kernels.F16, 16, full, []stretch{{1, 70}, {18, 50}}},
+		// Two stages of a partition, and more than that on their way.
+		{4, 2, 64, 32, kernels.F16, 256, kernels.AttentionParams{Scale: 0.1, Window: 257}, []stretch{{60, 560}, {1, 513}}},
 		{4, 1, 192, 128, kernels.BF16, 16, full, []stretch{{1, 70}, {18, 50}}},
 		{4, 1, 80, 96, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.1, Window: 1}, []stretch{{1, 70}, {18, 50}}},
 	} {
@@ -468,7 +470,7 @@ func TestAttentionLaunches(t *testing.T) {
 	if a, b := grids(stretch{1, 513}, stretch{1, 2}, stretch{1, 30}), grids(stretch{1, 300}, stretch{1, 1000}, stretch{1, 1}); a != b {
 		t.Errorf("%s for contexts up to 513, %s up to 1000", a, b)
 	}
-	if a, b := grids(stretch{2, 60}, stretch{20, 20}), grids(stretch{19, 260}, stretch{3, 50}); a != b {
+	if a, b := grids(stretch{3, 60}, stretch{19, 19}), grids(stretch{18, 260}, stretch{4, 50}); a != b {
 		t.Errorf("%s and %s for a chunk and a short one", a, b)
 	}
 }

@@ -121,12 +121,13 @@ type sampleTile struct {
 	vocab, stretches int
 	top              uint64 // of the next row
 
-	rows    []sampleRow
-	jobs    []sampleJob
-	bins    uint64 // one for each job that has them
-	binsEnd uint64
-	free    uint64 // of the workspace
-	threads int    // of sample_pick
+	rows           []sampleRow // in the step's arrays, as are jobs
+	jobs           []sampleJob
+	rowsAt, jobsAt uint64
+	bins           uint64 // one for each job that has them
+	binsEnd        uint64
+	free           uint64 // of the workspace
+	threads        int    // of sample_pick
 }
 
 func align(bytes int64) int64 { return (bytes + 255) &^ 255 }
@@ -156,6 +157,29 @@ func (t *sampleTile) needs(p *kernels.SampleParams) (bins, rest int64) {
 	return bins, rest
 }
 
+// jobsOf is how many jobs p has.
+func (t *sampleTile) jobsOf(p *kernels.SampleParams) (n int) {
+	if t.vocab <= sampleWindow {
+		return 0
+	}
+	if draws(p) {
+		n++
+	}
+	if p.Logprobs >= 0 {
+		n++
+	}
+	return n
+}
+
+// stageLater stages n records that are filled in before the queue is flushed.
+func stageLater[T any](d *Device, n int) (addr uint64, records []T) {
+	at, bytes := d.arrays.used, n*int(unsafe.Sizeof(*new(T)))
+	if addr = d.stage(make([]byte, bytes)); addr == 0 {
+		return 0, make([]T, n)
+	}
+	return addr, unsafe.Slice((*T)(unsafe.Pointer(&d.arrays.host[at])), n)
+}
+
 // draws says whether more than the largest decides.
 func draws(p *kernels.SampleParams) bool { return p.Given < 0 && p.Temperature > 0 }
 
@@ -164,20 +188,27 @@ func cuts(p *kernels.SampleParams) bool {
 	return p.MinP > 0 || p.TopK > 0 || p.TopP > 0 && p.TopP < 1
 }
 
-// carve takes as many of the rows as fit the workspace behind used bytes.
+// carve takes as many of the rows as fit the workspace behind used bytes. Their records lie before what rows stage, so that
+// steps whose lists differ in length have equal launches.
 func (t *sampleTile) carve(params []kernels.SampleParams, used int64) (n int, err error) {
 	var bins, bytes int64
+	jobs := 0
 	for n < len(params) {
 		b, rest := t.needs(&params[n])
 		if used+bytes+b+rest > t.d.workspaceBytes {
 			break
 		}
 		bins, bytes, n = bins+b, bytes+b+rest, n+1
+		jobs += t.jobsOf(&params[n-1])
 	}
 	if n == 0 {
 		b, rest := t.needs(&params[0])
 		return 0, fmt.Errorf("sample: a row of %d ids takes %d bytes of workspace beside %d for what comes back; it has %d",
 			t.vocab, b+rest, used, t.d.workspaceBytes)
+	}
+	t.rowsAt, t.rows = stageLater[sampleRow](t.d, n)
+	if jobs > 0 {
+		t.jobsAt, t.jobs = stageLater[sampleJob](t.d, jobs)
 	}
 	t.rows, t.jobs, t.threads = t.rows[:0], t.jobs[:0], 32
 	t.bins = t.d.workspace + uint64(used)
@@ -264,14 +295,13 @@ func (t *sampleTile) change(r *sampleRow, p *kernels.SampleParams) {
 // launch draws from the tile's rows.
 func (t *sampleTile) launch(results uint64) {
 	d := t.d
-	rows := d.stage(bytesOf(t.rows))
 	// Few ids need few threads: eight ids for each, as in a stretch.
 	few := max(32, 1<<bits.Len(uint(t.vocab-1)/8))
 	grid := [3]int{t.stretches, len(t.rows), 1}
 	d.launch("sample", "sample", "sample_peaks", grid, [3]int{min(few, 128), 1, 1}, 0,
-		rows, arg(t.vocab), t.bins, arg(int((t.binsEnd-t.bins)/4)))
+		t.rowsAt, arg(t.vocab), t.bins, arg(int((t.binsEnd-t.bins)/4)))
 	if len(t.jobs) > 0 {
-		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{128, 1, 1}, 0, d.stage(bytesOf(t.jobs)), arg(t.vocab))
+		d.launch("sample", "sample", "sample_weigh", [3]int{t.stretches, len(t.jobs), 1}, [3]int{128, 1, 1}, 0, t.jobsAt, arg(t.vocab))
 	}
-	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, rows, results, arg(t.vocab))
+	d.launch("sample", "sample", "sample_pick", [3]int{len(t.rows), 1, 1}, [3]int{min(few, t.threads), 1, 1}, 0, t.rowsAt, results, arg(t.vocab))
 }

@@ -288,6 +288,48 @@ func TestSampleInTiles(t *testing.T) {
 	}
 }
 
+// Steps whose rows differ in the length of their lists launch the same, so that a recorded step serves them.
+func TestSampleRecurs(t *testing.T) {
+	const vocab = 1500
+	d := open(t, 5)
+	defer d.Close()
+	r := sampler{rand.New(rand.NewPCG(6, 6))}
+	logits := [][]float32{r.row(vocab), r.row(vocab)}
+	buf, err := d.Alloc(3 * vocab * 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.CopyIn(buf, bytesOf(slices.Concat(logits[0], logits[1], logits[1]))); err != nil {
+		t.Fatal(err)
+	}
+	x := kernels.Tensor{Buf: buf, Rows: 3, Cols: vocab, Stride: vocab}
+	p := kernels.SampleParams{Given: -1, Logprobs: -1, Temperature: 1, TopK: 30, Frequency: 0.5}
+	const steps = 5
+	for n := range steps {
+		p.Index++
+		for range 50 * n {
+			p.Output = append(p.Output, int32(r.IntN(vocab)))
+		}
+		params := []kernels.SampleParams{p, {Given: -1, Logprobs: -1}}
+		out := make([]kernels.Sampled, 2)
+		d.Begin()
+		for range minGraph { // so many launches are worth recording
+			d.GatherRows(x.RowRange(2, 3), x.RowRange(0, 2), d.Upload(kernels.Ints{Host: []int32{1}}))
+		}
+		d.Sample(out, x.RowRange(0, 2), vocab, params)
+		if err := d.End(); err != nil {
+			t.Fatal(err)
+		}
+		want := specified(logits, params)
+		for i, got := range out {
+			sameSampled(t, withoutLists(params[i]), got, want[i])
+		}
+	}
+	if d.graphs.launched != steps-1 {
+		t.Errorf("%d of %d steps were recorded ones", d.graphs.launched, steps)
+	}
+}
+
 func TestSampleRefuses(t *testing.T) {
 	drv := driver.NewInterpreter(1)
 	d, err := Open(drv, Options{WorkspaceBytes: 8 << 10, StepBytes: 1 << 20})
