@@ -34,7 +34,7 @@ func (p *page) write(w io.Writer) {
 	say("# Kernels on a card that is not here")
 	say("")
 	say("Predicted, not measured: no card ran anything on this page. `make kernel-report` wrote it from the committed PTX: the interpreter counts, ptxas assembles,")
-	say("and the formula below turns counts into the time of an NVIDIA GeForce RTX 3090 (stock). `make gpu-check` compares all of it with a card.")
+	say("and the formula below turns counts into the time of an NVIDIA GeForce RTX 3090 (stock).")
 	say("")
 	p.conclusion(say)
 	p.writeMatrix(say)
