@@ -34,7 +34,7 @@ func (p *page) write(w io.Writer) {
 	say("# Kernels on a card that is not here")
 	say("")
 	say("Predicted, not measured: no card ran anything on this page. `make kernel-report` wrote it from the committed PTX: the interpreter counts, ptxas assembles,")
-	say("and the formula below turns counts into the time of an NVIDIA GeForce RTX 3090 (stock). `make gpu-check` compares all of it with a card.")
+	say("and the formula below turns counts into the time of an NVIDIA GeForce RTX 3090 (stock).")
 	say("")
 	p.conclusion(say)
 	p.writeMatrix(say)
@@ -61,7 +61,11 @@ func (p *page) conclusion(say func(string, ...any)) {
 	say("| Qwen3.8-27B-INT4, one stream, 8-bit head: 55 tok/s | %.1f | %s |", m.single8, verdict(m.single8, 55))
 	say("| the same with a 4-bit head: 58 tok/s | %.1f | %s |", m.single4, verdict(m.single4, 58))
 	say("| filled cells of the speed-test matrix: 15, vLLM fills 8 | %d | %s |", m.filled(), verdict(float64(m.filled()), 15))
-	say("| bytes spilled by any kernel on sm_80, 86, 89, 90: 0 | %d | %s |", p.spilledBytes(), verdict(0, float64(p.spilledBytes())))
+	if len(p.entries) > 0 {
+		say("| bytes spilled by any kernel on sm_80, 86, 89, 90: 0 | %d | %s |", p.spilledBytes(), verdict(0, float64(p.spilledBytes())))
+	} else {
+		say("| bytes spilled by any kernel on sm_80, 86, 89, 90: 0 | not assembled: occupancy knows no registers | |")
+	}
 	say("")
 }
 

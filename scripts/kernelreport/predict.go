@@ -24,7 +24,7 @@ const (
 	issueShare  = 0.80   // of the issue slots, that a kernel without other limits fills
 	warpCycles  = 2.5    // between two instructions of one warp, at least, on average
 	tensorShare = 0.90   // of the matrix rate, that a loop of mma alone reaches
-	outstanding = 2      // loads that a warp without cp.async has under way
+	outstanding = 4      // loads that a warp without cp.async has under way: loops are unrolled
 )
 
 // Lanes of a multiprocessor by class of instruction (CUDA C++ Programming Guide 11.8, table of arithmetic throughput,

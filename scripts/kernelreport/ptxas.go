@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,7 +39,8 @@ func assemble(ptxas string) (map[string]entry, error) {
 		for _, arch := range architectures {
 			out, err := exec.Command(ptxas, "-arch="+arch, "-v", f, "-o", os.DevNull).CombinedOutput()
 			if err != nil {
-				return nil, fmt.Errorf("%s -arch=%s %s: %w\n%s", ptxas, arch, f, err, out)
+				first, _, _ := bytes.Cut(bytes.TrimSpace(out), []byte("\n"))
+				return nil, fmt.Errorf("%s -arch=%s %s: %w: %s", ptxas, arch, f, err, first)
 			}
 			at := compiling.FindAllSubmatchIndex(out, -1)
 			for i, m := range at {

@@ -81,6 +81,32 @@ func (b *blank) Load(parts ...kernels.Matrix) (*kernels.Weight, error) {
 	return w, nil
 }
 
+// Layers of one shape cost the same: the cache of the first stands for all, so that their launches are equal.
+
+// RotaryStore implements kernels.Device.
+func (b *blank) RotaryStore(q kernels.Tensor, kv kernels.KV, qkv kernels.Tensor, p kernels.RotaryParams) {
+	kv.Layer = 0
+	b.Device.RotaryStore(q, kv, qkv, p)
+}
+
+// Attention implements kernels.Device.
+func (b *blank) Attention(dst, q kernels.Tensor, kv kernels.KV, rows kernels.Ragged, p kernels.AttentionParams) {
+	kv.Layer = 0
+	b.Device.Attention(dst, q, kv, rows, p)
+}
+
+// CausalConv implements kernels.Device.
+func (b *blank) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
+	s.Layer = 0
+	b.Device.CausalConv(dst, x, w, s)
+}
+
+// GatedDelta implements kernels.Device.
+func (b *blank) GatedDelta(dst, qkv, alpha, beta kernels.Tensor, p kernels.DeltaParams, s kernels.State) {
+	s.Layer = 0
+	b.Device.GatedDelta(dst, qkv, alpha, beta, p, s)
+}
+
 // Unload implements kernels.Device: the memory goes with the device.
 func (b *blank) Unload(*kernels.Weight) {}
 
@@ -110,7 +136,7 @@ func (s *subject) close() { s.device.Close() }
 // Block and page of the cache: as the engine cuts them for one model.
 const (
 	blockTokens = 16
-	pageBytes   = 1 << 20
+	pageBytes   = 8 << 20
 )
 
 // step issues a step that samples one token of each row, and returns its launches.
