@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
 	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
 )
 
@@ -119,6 +120,35 @@ func TestCheckHasAllRows(t *testing.T) {
 	rows := strings.Count(table.String(), "\n|") - 2 // head and rule
 	if want := 1 + len(got.Rates) + len(got.Steps) + len(got.Kernels); rows != want {
 		t.Errorf("the table has %d rows, the JSON %d", rows, want)
+	}
+}
+
+// What a rate is divided by is what its kernel does.
+func TestRatesCountTheirWork(t *testing.T) {
+	p := tinyPlan()
+	drv := driver.NewInterpreter(1)
+	counters := map[string]ptx.Counters{}
+	drv.Launched = func(kernel string, _, _ [3]int, r *ptx.Result) { counters[kernel] = r.Counters }
+	if _, err := measureRates(drv, 0, p); err != nil {
+		t.Fatal(err)
+	}
+	threads := uint64(p.blocks * 256)
+	for _, c := range []struct {
+		kernel              string
+		loaded, stored, mma uint64
+	}{
+		{"rate_copy", uint64(p.copyBytes), uint64(p.copyBytes), 0},
+		{"rate_read", uint64(p.copyBytes), threads * 4, 0},
+		{"rate_mma_f32", 0, threads * 4, threads / 32 * uint64(p.loops) * 8},
+		{"rate_mma_f16", 0, threads * 4, threads / 32 * uint64(p.loops) * 8},
+	} {
+		got, mma := counters[c.kernel], uint64(0)
+		for _, n := range got.MMAByKind {
+			mma += n
+		}
+		if got.GlobalLoads.Bytes != c.loaded || got.GlobalStores.Bytes != c.stored || mma != c.mma {
+			t.Errorf("%s: %d bytes loaded, %d stored, %d mma; want %+v", c.kernel, got.GlobalLoads.Bytes, got.GlobalStores.Bytes, mma, c)
+		}
 	}
 }
 

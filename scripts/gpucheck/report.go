@@ -40,7 +40,8 @@ func (r *report) writeJSON(w io.Writer) error {
 func (r *report) writeTable(w io.Writer) {
 	say := func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 	say("%s, driver %s, %.0f s. Predictions are of an %s (the formula of docs/kernels.md, clocks of its data sheet);", r.Card, r.Driver, r.Seconds, r.Predicted)
-	say("shares are of this card's own copy and of its mma with sums in fp32. Bytes and operations are counted by the interpreter, times are the card's.")
+	say("shares are of this card's own copy and of its mma with sums in fp32. Bytes and operations are counted by the interpreter, times are the card's;")
+	say("weights are random. A step's time is the host's, from arrays to sampled tokens; a kernel's is the card's, in a graph of its like.")
 	say("")
 	say("| what | where | launches | measured | predicted | measured / predicted | GB/s | of copy | TFLOP/s | of mma | limit predicted |")
 	say("|---|---|---|---|---|---|---|---|---|---|---|")

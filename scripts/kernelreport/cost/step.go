@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/cuda"
@@ -136,6 +137,14 @@ func (b *blank) Load(parts ...kernels.Matrix) (*kernels.Weight, error) {
 	w.N = rows
 	k.weights, k.bytes = append(k.weights, w), k.bytes+bytes
 	return w, nil
+}
+
+// LoadVector implements kernels.Device: on a real card a vector is of ones, for norms that would make everything 0.
+func (b *blank) LoadVector(v []float32) (kernels.Tensor, error) {
+	if b.meter == nil {
+		v = slices.Repeat([]float32{1}, len(v))
+	}
+	return b.Device.LoadVector(v)
 }
 
 func (b *blank) loading(on bool) {
