@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/openinfer-go/openinfer/kernels/sim"
 	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
 )
 
@@ -43,24 +44,21 @@ func (r *report) writeTable(w io.Writer) {
 	say("shares are of this card's own copy and of its mma with sums in fp32. Bytes and operations are counted by the interpreter, times are the card's;")
 	say("weights are random. A step's time is the host's, from arrays to sampled tokens; a kernel's is the card's, in a graph of its like.")
 	say("")
-	say("| what | where | launches | measured | predicted | measured / predicted | GB/s | of copy | TFLOP/s | of mma | limit predicted |")
+	say("| what | where | launches | measured | predicted | speed, of the predicted | GB/s | of copy | TFLOP/s | of mma | limit predicted |")
 	say("|---|---|---|---|---|---|---|---|---|---|---|")
 	say("| conformance | kernels/kerneltest, in full | | %s | passed | | | | | | |", r.Conformance)
 	for _, x := range r.Rates {
-		of, gb, tf := 0.0, "", ""
-		if x.Unit == "bytes" {
-			of, gb = cost.Card.Bandwidth*cost.CopyShare, fmt.Sprintf("%.0f", x.PerSecond/1e9)
-		} else {
-			tf = fmt.Sprintf("%.1f", x.PerSecond/1e12)
-			of = cost.Card.Rates[0] * cost.TensorShare
-			if x.Name == rateHalf {
-				of = cost.Card.Rates[1] * cost.TensorShare
-			}
+		of, unit, gb, tf := cost.Card.Bandwidth*cost.CopyShare, "GB/s", fmt.Sprintf("%.0f", x.PerSecond/1e9), ""
+		if x.Unit != "bytes" {
+			of, unit, gb, tf = cost.Card.Rates[sim.Acc32]*cost.TensorShare, "GFLOP/s", "", fmt.Sprintf("%.1f", x.PerSecond/1e12)
 		}
-		say("| %s | the card | | %.4g G%s/s | %.4g G%s/s | %.2f | %s | | %s | | |", x.Name, x.PerSecond/1e9, x.Unit, of/1e9, x.Unit, x.PerSecond/of, gb, tf)
+		if x.Name == rateHalf {
+			of = cost.Card.Rates[sim.Acc16] * cost.TensorShare
+		}
+		say("| %s | the card | | %.0f %s | %.0f %s | %.0f %% | %s | | %s | | |", x.Name, x.PerSecond/1e9, unit, of/1e9, unit, 100*x.PerSecond/of, gb, tf)
 	}
 	for _, s := range r.Steps {
-		say("| **%s** | %s | | %.1f tok/s (%.2f ms) | %.1f tok/s | %.2f | | | | | |", s.Step, s.Model, s.perSecond(), s.Seconds*1e3, s.predictedPerSecond(), s.perSecond()/s.predictedPerSecond())
+		say("| **%s** | %s | | %.1f tok/s (%.2f ms) | %.1f tok/s | %.0f %% | | | | | |", s.Step, s.Model, s.perSecond(), s.Seconds*1e3, s.predictedPerSecond(), 100*s.perSecond()/s.predictedPerSecond())
 	}
 	copies, products := r.rate(rateCopy), r.rate(rateSingle)
 	for _, k := range r.Kernels {
@@ -73,7 +71,7 @@ func (r *report) writeTable(w io.Writer) {
 		if k.Operations > 0 {
 			tf, of = fmt.Sprintf("%.1f", k.Operations/1e12), fmt.Sprintf("%.0f %%", 100*k.Operations/products)
 		}
-		say("| %s | %s | %d | %.1f us | %.1f us | %.2f | %.0f | %.0f %% | %s | %s | %s |", k.Kernel, where, k.Launches, k.Seconds*1e6, k.Predicted*1e6, k.Seconds/k.Predicted,
+		say("| %s | %s | %d | %.1f us | %.1f us | %.0f %% | %.0f | %.0f %% | %s | %s | %s |", k.Kernel, where, k.Launches, k.Seconds*1e6, k.Predicted*1e6, 100*k.Predicted/k.Seconds,
 			k.Bytes/1e9, 100*k.Bytes/copies, tf, of, k.LimitedBy)
 	}
 }
