@@ -11,7 +11,7 @@ STATICCHECK := $(CACHE)/bin/staticcheck
 STATICCHECK_VERSION := v0.8.2
 export OPENINFER_CACHE := $(CACHE)
 
-.PHONY: help build serve test quick lint deps golden cuda kernel-report bench-cpu soak clean
+.PHONY: help build serve test quick lint deps golden cuda kernel-report gpu-check bench-cpu soak clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -50,6 +50,9 @@ cuda: ## compile kernels/cuda/*.cu to the PTX beside them (fetches 115 MB of too
 kernel-report: ## what the CUDA kernels cost on a card, predicted: writes docs/kernels.md (fetches the toolkit)
 	sh scripts/cuda-toolkit.sh
 	go run ./scripts/kernelreport --ptxas $(CACHE)/cuda/bin/ptxas
+
+gpu-check: ## on a machine with a card: are the kernels right and how fast; a table, and gpu-check.json (eight minutes)
+	go run ./scripts/gpucheck
 
 bench-cpu: build ## side by side with llama.cpp on this machine; writes docs/bench-cpu.md
 	sh scripts/bench-cpu.sh

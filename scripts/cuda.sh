@@ -1,12 +1,12 @@
 #!/bin/sh
-# Compiles kernels/cuda/*.cu (or those named, without folder) to PTX for compute_80. Each .ptx says in its head the hash of its
+# Compiles kernels/cuda/*.cu and scripts/gpucheck/*.cu (or those named, from kernels/cuda) to PTX for compute_80. Each .ptx says in its head the hash of its
 # source, with what it includes from there, and the compiler's version: a test compares both.
 set -eu
 cd "$(dirname "$0")/.."
 sh scripts/cuda-toolkit.sh
 cuda=${OPENINFER_CACHE:-$PWD/.cache}/cuda
 cd kernels/cuda
-for cu in ${*:-*.cu}; do
+for cu in ${*:-*.cu ../../scripts/gpucheck/*.cu}; do
     ptx=${cu%.cu}.ptx
     "$cuda/bin/nvcc" -ptx -arch=compute_80 -std=c++17 -lineinfo -o "$ptx.tmp" "$cu"
     {

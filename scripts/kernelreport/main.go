@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/openinfer-go/openinfer/models/configs"
+	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
 )
 
 func main() {
@@ -41,24 +42,24 @@ func report(out, assembler string, names []string, budget uint64) error {
 	p := page{entries: entries, budget: budget}
 	for _, name := range names {
 		log.Print(name)
-		m, err := open(name, 8, budget)
+		m, err := cost.Open(name, 8, budget)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		s := section{model: name, weights: m.model.Shape().WeightBytes}
+		s := section{model: name, weights: m.Model.Shape().WeightBytes}
 		for _, step := range []struct {
 			title string
-			rows  []row
+			rows  []cost.Row
 		}{
-			{"one stream, 4,096 tokens before", decoding(1, 4096)},
-			{"8 streams, 4,096 tokens before each", decoding(8, 4096)},
-			{"2,048 tokens of a prompt, 4,096 before", []row{{4096, 2048}}},
+			{"one stream, 4,096 tokens before", cost.Decoding(1, 4096)},
+			{"8 streams, 4,096 tokens before each", cost.Decoding(8, 4096)},
+			{"2,048 tokens of a prompt, 4,096 before", []cost.Row{{Start: 4096, N: 2048}}},
 		} {
-			launches, err := m.step(step.rows)
+			launches, err := m.Step(step.rows)
 			if err != nil {
 				return fmt.Errorf("%s: %s: %w", name, step.title, err)
 			}
-			s.steps = append(s.steps, timed{step.title, predictAll(launches, entries)})
+			s.steps = append(s.steps, timed{step.title, cost.PredictAll(launches, entries)})
 		}
 		p.sections = append(p.sections, s)
 		if name == matrixModel {
@@ -66,7 +67,7 @@ func report(out, assembler string, names []string, budget uint64) error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		m.close()
+		m.Close()
 	}
 	var b bytes.Buffer
 	p.write(&b)

@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/openinfer-go/openinfer/kernels/sim"
+	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
 )
 
 // The speed-test matrix of ../shared/fleet.md, section C: contexts, requests at once, and what vLLM 0.32.0 reached there.
@@ -40,21 +41,21 @@ type matrix struct {
 	token     int64           // bytes of cache a token
 	state     int64           // and a sequence
 	room      int64           // bytes for both
-	steps     map[int][]estimate
+	steps     map[int][]cost.Estimate
 	launches  int
 	stepBytes float64
 }
 
-func newMatrix(s *subject, entries map[string]entry) (*matrix, error) {
-	m := &matrix{prefill: map[int]float64{}, weights: s.model.Shape().WeightBytes, steps: map[int][]estimate{}}
-	for _, g := range s.model.Groups() {
+func newMatrix(s *cost.Subject, entries map[string]cost.Entry) (*matrix, error) {
+	m := &matrix{prefill: map[int]float64{}, weights: s.Model.Shape().WeightBytes, steps: map[int][]cost.Estimate{}}
+	for _, g := range s.Model.Groups() {
 		if g.ConvChannels > 0 {
 			m.state += int64(g.Layers) * (int64(g.Heads)*int64(g.KDim)*int64(g.VDim) + int64(g.ConvChannels)*int64(g.ConvColumns)) * 4
 			continue
 		}
 		m.token += int64(g.Layers) * int64(g.Heads) * int64(g.KDim+g.VDim+4) // codes of a byte, two scales of two
 	}
-	m.room = card.MemoryBytes - sim.ReserveBytes - m.weights - scratchRoom
+	m.room = cost.Card.MemoryBytes - sim.ReserveBytes - m.weights - scratchRoom
 	for _, context := range contexts {
 		var line []cell
 		for _, n := range requests {
@@ -62,14 +63,14 @@ func newMatrix(s *subject, entries map[string]entry) (*matrix, error) {
 			c.fits = int64(n)*(int64(context+outputMost)*m.token+m.state) <= m.room
 			if c.fits {
 				log.Printf("%d requests after %d tokens", n, context)
-				launches, err := s.step(decoding(n, context+outputMean))
+				launches, err := s.Step(cost.Decoding(n, context+outputMean))
 				if err != nil {
 					return nil, err
 				}
-				es := predictAll(launches, entries)
-				c.tokens = float64(n) / total(es)
+				es := cost.PredictAll(launches, entries)
+				c.tokens = float64(n) / cost.Total(es)
 				moved := m.weights + int64(n)*(int64(context+outputMean)*m.token+2*m.state)
-				c.limit = float64(n) / (float64(moved) / card.Bandwidth)
+				c.limit = float64(n) / (float64(moved) / cost.Card.Bandwidth)
 				if context == 0 {
 					m.steps[n] = es
 				}
@@ -81,29 +82,29 @@ func newMatrix(s *subject, entries map[string]entry) (*matrix, error) {
 	m.single8 = m.cells[0][0].tokens
 	m.launches = len(m.steps[1])
 	for _, e := range m.steps[1] {
-		m.stepBytes += e.dram
+		m.stepBytes += e.DRAM
 	}
-	four, err := open(s.name, 4, s.meter.budget)
+	four, err := cost.Open(s.Name, 4, s.Meter.Budget)
 	if err != nil {
 		return nil, err
 	}
-	defer four.close()
-	launches, err := four.step(decoding(1, outputMean))
+	defer four.Close()
+	launches, err := four.Step(cost.Decoding(1, outputMean))
 	if err != nil {
 		return nil, err
 	}
-	m.single4 = 1 / total(predictAll(launches, entries))
+	m.single4 = 1 / cost.Total(cost.PredictAll(launches, entries))
 
 	// A chunk's time grows with what is before it in proportion: two chunks say how.
 	var at [2]float64
 	starts := [2]int{0, 48 << 10}
 	for i, start := range starts {
 		log.Printf("%d tokens of a prompt after %d", chunk, start)
-		launches, err := s.step([]row{{start, chunk}})
+		launches, err := s.Step([]cost.Row{{Start: start, N: chunk}})
 		if err != nil {
 			return nil, err
 		}
-		at[i] = total(predictAll(launches, entries))
+		at[i] = cost.Total(cost.PredictAll(launches, entries))
 	}
 	for length := range vllmPrefill {
 		seconds := 0.0

@@ -7,11 +7,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
 )
 
 // page is docs/kernels.md.
 type page struct {
-	entries  map[string]entry
+	entries  map[string]cost.Entry
 	sections []section
 	matrix   *matrix
 	budget   uint64
@@ -26,7 +28,7 @@ type section struct {
 
 type timed struct {
 	title    string
-	launches []estimate
+	launches []cost.Estimate
 }
 
 func (p *page) write(w io.Writer) {
@@ -77,9 +79,9 @@ func (p *page) writeMatrix(say func(string, ...any)) {
 	say("## The speed-test matrix: Qwen3.8-27B-INT4, fp8 cache, 8-bit head, no speculation")
 	say("")
 	say("Total tokens a second: ours predicted / vLLM 0.32.0 measured (../shared/fleet.md, on a card with an unlocked tensor rate, 420 W) / the memory's limit (weights, state")
-	say("and cache at %.0f GB/s and nothing else). \"over\" is over capacity: requests x ((context + %d) x %d bytes of cache + %.0f MB of state) exceed the", card.Bandwidth/1e9, outputMost, m.token, float64(m.state)/1e6)
+	say("and cache at %.0f GB/s and nothing else). \"over\" is over capacity: requests x ((context + %d) x %d bytes of cache + %.0f MB of state) exceed the", cost.Card.Bandwidth/1e9, outputMost, m.token, float64(m.state)/1e6)
 	say("%.2f GB that %.2f GiB of memory leave after %.0f MiB for driver and context, %.2f GB of weights and %d MiB of scratch.", float64(m.room)/1e9,
-		float64(card.MemoryBytes)/(1<<30), 512.0, float64(m.weights)/1e9, scratchRoom>>20)
+		float64(cost.Card.MemoryBytes)/(1<<30), 512.0, float64(m.weights)/1e9, scratchRoom>>20)
 	say("")
 	head := "| context |"
 	for _, n := range requests {
@@ -119,24 +121,24 @@ func (p *page) writeMatrix(say func(string, ...any)) {
 func (p *page) formula(say func(string, ...any)) {
 	say("## The formula")
 	say("")
-	say("A launch takes the greatest of these, and %.1f us for its start and end (kernels/sim: what is between two dependent kernels of a graph, with filling and draining the card).", card.Launch*1e6)
+	say("A launch takes the greatest of these, and %.1f us for its start and end (kernels/sim: what is between two dependent kernels of a graph, with filling and draining the card).", cost.Card.Launch*1e6)
 	say("A step takes the sum of its launches; nothing overlaps.")
 	say("")
 	say("| bound | time |")
 	say("|---|---|")
-	say("| DRAM | bytes / (%.0f GB/s x %.2f) |", card.Bandwidth/1e9, copyShare)
-	say("| L2 | 32-byte sectors of all warps' requests x 32 / %.1f TB/s |", cacheRate/1e12)
-	say("| loads under way | DRAM bytes x %.0f ns / bytes asked for at a time: 3/4 of the resident blocks' stages in shared memory, or %d requests a warp |", latency*1e9, outstanding)
-	say("| mma | operations / (rate of the data sheet x %.2f): %.0f TFLOP/s with fp32 sums, %.0f with fp16 sums |", tensorShare, card.Rates[0]/1e12, card.Rates[1]/1e12)
-	say("| issue | warp instructions / (%d a cycle x %.2f) |", schedulers, issueShare)
-	say("| one pipe | warp instructions of a class x 32 / lanes of its unit a cycle / %.2f: integer, logic, predicate, fp16 pairs, conversions 64, fp32 128, special 16, shuffles 32 |", issueShare)
+	say("| DRAM | bytes / (%.0f GB/s x %.2f) |", cost.Card.Bandwidth/1e9, cost.CopyShare)
+	say("| L2 | 32-byte sectors of all warps' requests x 32 / %.1f TB/s |", cost.CacheRate/1e12)
+	say("| loads under way | DRAM bytes x %.0f ns / bytes asked for at a time: 3/4 of the resident blocks' stages in shared memory, or %d requests a warp |", cost.Latency*1e9, cost.Outstanding)
+	say("| mma | operations / (rate of the data sheet x %.2f): %.0f TFLOP/s with fp32 sums, %.0f with fp16 sums |", cost.TensorShare, cost.Card.Rates[0]/1e12, cost.Card.Rates[1]/1e12)
+	say("| issue | warp instructions / (%d a cycle x %.2f) |", cost.Schedulers, cost.IssueShare)
+	say("| one pipe | warp instructions of a class x 32 / lanes of its unit a cycle / %.2f: integer, logic, predicate, fp16 pairs, conversions 64, fp32 128, special 16, shuffles 32 |", cost.IssueShare)
 	say("| shared memory | wavefronts, one a cycle |")
-	say("| one warp | its instructions, one each %.1f cycles, times the waves of blocks |", warpCycles)
+	say("| one warp | its instructions, one each %.1f cycles, times the waves of blocks |", cost.WarpCycles)
 	say("")
-	say("The middle five are of a multiprocessor: %d at %.3f GHz; the one with the most blocks ends last, ceil(blocks / %d) of them.", multiprocessors, clock/1e9, multiprocessors)
+	say("The middle five are of a multiprocessor: %d at %.3f GHz; the one with the most blocks ends last, ceil(blocks / %d) of them.", cost.Multiprocessors, cost.Clock/1e9, cost.Multiprocessors)
 	say("")
 	say("Assumptions: an instruction of PTX is one of the machine (moves and address sums often vanish, 64-bit integers take two: it evens out within the share of the issue")
-	say("slots); bytes that blocks running at once share come from DRAM once, what blocks of later waves share again unless it fits half of L2 (%d MiB); a copy reaches %.0f %% of", cacheBytes>>20, copyShare*100)
+	say("slots); bytes that blocks running at once share come from DRAM once, what blocks of later waves share again unless it fits half of L2 (%d MiB); a copy reaches %.0f %% of", cost.CacheBytes>>20, cost.CopyShare*100)
 	say("the peak; clocks are those of the data sheet, which a stock card exceeds when it is cool; the host is never late. Weights have their sizes and no values, so what depends")
 	say("on values (sampling above all) is at its least.")
 	say("")
@@ -158,21 +160,21 @@ func (p *page) assembled(say func(string, ...any)) {
 	for _, name := range slices.Sorted(maps.Keys(p.entries)) {
 		e := p.entries[name]
 		spilled := "0"
-		if len(e.spilled) > 0 {
+		if len(e.Spilled) > 0 {
 			var list []string
-			for _, arch := range slices.Sorted(maps.Keys(e.spilled)) {
-				list = append(list, fmt.Sprintf("%s: %d", arch, e.spilled[arch]))
+			for _, arch := range slices.Sorted(maps.Keys(e.Spilled)) {
+				list = append(list, fmt.Sprintf("%s: %d", arch, e.Spilled[arch]))
 			}
 			spilled = "**" + strings.Join(list, ", ") + "**"
 		}
-		say("| %s | %s | %d | %s |", name, strings.TrimSuffix(e.file, ".ptx"), e.registers, spilled)
+		say("| %s | %s | %d | %s |", name, strings.TrimSuffix(e.File, ".ptx"), e.Registers, spilled)
 	}
 	say("")
 }
 
 func (p *page) spilledBytes() (n int) {
 	for _, e := range p.entries {
-		for _, bytes := range e.spilled {
+		for _, bytes := range e.Spilled {
 			n += bytes
 		}
 	}
@@ -183,8 +185,8 @@ func (p *page) spilledBytes() (n int) {
 func (p *page) spills() error {
 	var names []string
 	for name, e := range p.entries {
-		if len(e.spilled) > 0 {
-			names = append(names, fmt.Sprintf("%s %v", name, e.spilled))
+		if len(e.Spilled) > 0 {
+			names = append(names, fmt.Sprintf("%s %v", name, e.Spilled))
 		}
 	}
 	if names == nil {
@@ -202,44 +204,44 @@ func (p *page) model(say func(string, ...any), s section) {
 	for _, t := range s.steps {
 		moved := 0.0
 		for _, e := range t.launches {
-			moved += e.dram
+			moved += e.DRAM
 		}
-		seconds := total(t.launches)
-		say("### %s: %.2f ms, %d launches, %.2f GB, %.0f %% of the bandwidth", t.title, seconds*1e3, len(t.launches), moved/1e9, moved/seconds/card.Bandwidth*100)
+		seconds := cost.Total(t.launches)
+		say("### %s: %.2f ms, %d launches, %.2f GB, %.0f %% of the bandwidth", t.title, seconds*1e3, len(t.launches), moved/1e9, moved/seconds/cost.Card.Bandwidth*100)
 		say("")
 		p.kernels(say, t.launches)
 	}
 }
 
 // kernels is a table of a step's launches, alike ones together, the longest first.
-func (p *page) kernels(say func(string, ...any), es []estimate) {
+func (p *page) kernels(say func(string, ...any), es []cost.Estimate) {
 	type group struct {
-		estimate
+		cost.Estimate
 		n int
 	}
 	var groups []*group
-	byLaunch := map[*launch]*group{}
+	byLaunch := map[*cost.Launch]*group{}
 	for _, e := range es {
-		g := byLaunch[e.launch]
+		g := byLaunch[e.Launch]
 		if g == nil {
-			g = &group{estimate: e}
-			byLaunch[e.launch] = g
+			g = &group{Estimate: e}
+			byLaunch[e.Launch] = g
 			groups = append(groups, g)
 		}
 		g.n++
 	}
 	slices.SortStableFunc(groups, func(a, b *group) int {
-		return cmp.Compare(float64(b.n)*b.seconds, float64(a.n)*a.seconds)
+		return cmp.Compare(float64(b.n)*b.Seconds, float64(a.n)*a.Seconds)
 	})
 	say("| kernel | grid x block, shared | launches | us each | limited by | GB/s | DRAM / touched bytes | sector efficiency | conflicts | warps' instructions by block: mma, fp, integer and logic, memory, rest | warps of 48 |")
 	say("|---|---|---|---|---|---|---|---|---|---|---|")
 	rest, restSeconds := 0, 0.0
 	for i, g := range groups {
-		if i >= 12 && float64(g.n)*g.seconds < total(es)/100 {
-			rest, restSeconds = rest+g.n, restSeconds+float64(g.n)*g.seconds
+		if i >= 12 && float64(g.n)*g.Seconds < cost.Total(es)/100 {
+			rest, restSeconds = rest+g.n, restSeconds+float64(g.n)*g.Seconds
 			continue
 		}
-		c := &g.counters
+		c := &g.Counters
 		var t struct{ bytes, sectors uint64 }
 		t.bytes = c.GlobalLoads.Bytes + c.GlobalStores.Bytes
 		t.sectors = c.GlobalLoads.Sectors + c.GlobalStores.Sectors
@@ -254,11 +256,11 @@ func (p *page) kernels(say func(string, ...any), es []estimate) {
 			return n
 		}
 		mma, fp, whole, memory := of("tensor"), of("fp16", "fp32", "fp64", "special", "convert"), of("integer", "logic", "predicate"), of("global", "shared", "local", "constant", "atomic")
-		each := func(n uint64) string { return fmt.Sprintf("%.0f", g.each(n)) }
-		warps := (g.block[0]*g.block[1]*g.block[2] + 31) / 32
-		say("| %s | %dx%dx%d x %d, %d | %d | %.1f | %v | %.0f | %s / %s | %.1f %% | %s | %s, %s, %s, %s, %s | %d |", g.launch.entry, g.grid[0], g.grid[1], g.grid[2],
-			g.block[0]*g.block[1]*g.block[2], g.sharedBytes+c.StaticSharedBytes, g.n, g.seconds*1e6, g.by, g.dram/g.seconds/1e9, size(g.dram), size(g.unique),
-			100*float64(t.bytes)/float64(max(32*t.sectors, 1)), conflicts, each(mma), each(fp), each(whole), each(memory), each(c.WarpInstructions-mma-fp-whole-memory), min(g.blocksMP*warps, warpsMost))
+		each := func(n uint64) string { return fmt.Sprintf("%.0f", g.Each(n)) }
+		warps := (g.Block[0]*g.Block[1]*g.Block[2] + 31) / 32
+		say("| %s | %dx%dx%d x %d, %d | %d | %.1f | %v | %.0f | %s / %s | %.1f %% | %s | %s, %s, %s, %s, %s | %d |", g.Launch.Entry, g.Grid[0], g.Grid[1], g.Grid[2],
+			g.Block[0]*g.Block[1]*g.Block[2], g.SharedBytes+c.StaticSharedBytes, g.n, g.Seconds*1e6, g.By, g.DRAM/g.Seconds/1e9, size(g.DRAM), size(g.Unique),
+			100*float64(t.bytes)/float64(max(32*t.sectors, 1)), conflicts, each(mma), each(fp), each(whole), each(memory), each(c.WarpInstructions-mma-fp-whole-memory), min(g.BlocksMP*warps, cost.WarpsMost))
 	}
 	if rest > 0 {
 		say("| others | | %d | %.1f in all | | | | | | | |", rest, restSeconds*1e6)

@@ -8,14 +8,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-)
 
-// entry is what the assembler says of a kernel.
-type entry struct {
-	file      string
-	registers int            // on sm_86
-	spilled   map[string]int // bytes by card, where not 0
-}
+	"github.com/openinfer-go/openinfer/scripts/kernelreport/cost"
+)
 
 var architectures = []string{"sm_80", "sm_86", "sm_89", "sm_90"}
 
@@ -26,8 +21,8 @@ var (
 )
 
 // assemble compiles all PTX of kernels/cuda for each card.
-func assemble(ptxas string) (map[string]entry, error) {
-	all := map[string]entry{}
+func assemble(ptxas string) (map[string]cost.Entry, error) {
+	all := map[string]cost.Entry{}
 	if ptxas == "" {
 		return all, nil
 	}
@@ -50,19 +45,19 @@ func assemble(ptxas string) (map[string]entry, error) {
 				}
 				name, text := string(out[m[2]:m[3]]), out[m[0]:end]
 				e := all[name]
-				e.file = filepath.Base(f)
-				if e.spilled == nil {
-					e.spilled = map[string]int{}
+				e.File = filepath.Base(f)
+				if e.Spilled == nil {
+					e.Spilled = map[string]int{}
 				}
 				if s := spills.FindSubmatch(text); s != nil {
 					stores, _ := strconv.Atoi(string(s[1])) // digits
 					loads, _ := strconv.Atoi(string(s[2]))
 					if stores+loads > 0 {
-						e.spilled[arch] = stores + loads
+						e.Spilled[arch] = stores + loads
 					}
 				}
 				if u := used.FindSubmatch(text); u != nil && arch == "sm_86" {
-					e.registers, _ = strconv.Atoi(string(u[1]))
+					e.Registers, _ = strconv.Atoi(string(u[1]))
 				}
 				all[name] = e
 			}

@@ -1,4 +1,7 @@
-package main
+// Package cost says what a step of a model takes on a card: it issues the step at its real shapes (step.go), counts the launches
+// of some of its blocks on the interpreter (meter.go), and turns counts into time by a formula (predict.go). Weights come from
+// no file. The same steps run on a real card, to be timed there.
+package cost
 
 import (
 	"errors"
@@ -9,13 +12,13 @@ import (
 	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
 )
 
-// launch is what a launch costs by its counters.
-type launch struct {
-	entry       string
-	grid, block [3]int
-	sharedBytes int
+// Launch is what a launch costs by its counters.
+type Launch struct {
+	Entry       string
+	Grid, Block [3]int
+	SharedBytes int
 	ran         [3]int       // blocks of each dimension that were counted
-	counters    ptx.Counters // of these
+	Counters    ptx.Counters // of these
 }
 
 // meter is the interpreter as a driver that counts. A launch that differs from an earlier one in addresses only is not run
@@ -23,21 +26,21 @@ type launch struct {
 // a new one a few blocks run, and then, by what these cost, as many as the budget allows.
 type meter struct {
 	*driver.Interpreter
-	budget uint64 // lane instructions of a launch
+	Budget uint64 // lane instructions of a launch
 
 	names    map[driver.Function]string
-	known    map[string]*launch
-	launches []*launch // of the step
+	known    map[string]*Launch
+	launches []*Launch // of the step
 	loading  bool      // weights stay what memory is: zeros
 	contexts uint64    // address of the step's
-	rows     []row     // that they are of
+	rows     []Row     // that they are of
 
 	sample func(grid [3]int) [3]int
 	last   *ptx.Result
 }
 
 func newMeter(budget uint64) *meter {
-	m := &meter{Interpreter: driver.NewInterpreter(1), budget: budget, names: map[driver.Function]string{}, known: map[string]*launch{}}
+	m := &meter{Interpreter: driver.NewInterpreter(1), Budget: budget, names: map[driver.Function]string{}, known: map[string]*Launch{}}
 	m.Bytes = 64 << 30
 	m.Sample = func(grid [3]int) [3]int { return m.sample(grid) }
 	m.Launched = func(_ string, _, _ [3]int, r *ptx.Result) { m.last = r }
@@ -70,7 +73,7 @@ const firstAddress = 1 << 40
 // Launch implements driver.Driver.
 func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s driver.Stream, args []uint64) error {
 	scalars := slices.Clone(args)
-	var rows []row
+	var rows []Row
 	for i, a := range scalars {
 		if a >= firstAddress {
 			scalars[i] = firstAddress
@@ -94,12 +97,12 @@ func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s
 		return err
 	}
 	each := m.last.Counters.LaneInstructions/uint64(m.last.Counters.Blocks) + 1
-	if n := min(m.budget/each, 64); n > uint64(m.last.Counters.Blocks) {
+	if n := min(m.Budget/each, 64); n > uint64(m.last.Counters.Blocks) {
 		if ran, err = run(int(n)); err != nil {
 			return err
 		}
 	}
-	l := &launch{m.names[f], grid, block, sharedBytes, ran, m.last.Counters}
+	l := &Launch{m.names[f], grid, block, sharedBytes, ran, m.last.Counters}
 	m.known[key] = l
 	m.launches = append(m.launches, l)
 	return nil
@@ -129,7 +132,7 @@ func spread(grid [3]int, blocks int) (n [3]int) {
 
 // scale is by how much what blocks do not share, along the dimensions where they do not, is more in a grid of size
 // whole than in what ran.
-func (l *launch) scale(shared [3]bool, whole [3]int) float64 {
+func (l *Launch) scale(shared [3]bool, whole [3]int) float64 {
 	f := 1.0
 	for d := range whole {
 		if !shared[d] {
@@ -140,7 +143,7 @@ func (l *launch) scale(shared [3]bool, whole [3]int) float64 {
 }
 
 // blocks is the grid's size.
-func (l *launch) blocks() int { return l.grid[0] * l.grid[1] * l.grid[2] }
+func (l *Launch) blocks() int { return l.Grid[0] * l.Grid[1] * l.Grid[2] }
 
-// each is a count by block.
-func (l *launch) each(n uint64) float64 { return float64(n) / float64(l.counters.Blocks) }
+// Each is a count by block.
+func (l *Launch) Each(n uint64) float64 { return float64(n) / float64(l.Counters.Blocks) }
