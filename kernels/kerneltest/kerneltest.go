@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/openinfer-go/openinfer/kernels"
@@ -45,13 +44,13 @@ type Options struct {
 	// Light computes fewer stretches of rows again and draws fewer tokens: for a device that is an interpreter. Every
 	// case is still there.
 	Light bool
-	// Parts, when not nil, names the parts to run.
-	Parts []string
+	// Every, above 1, runs one in so many of a part's cases, beginning with case From: a repetition in another order of
+	// execution needs not be whole.
+	Every, From int
 }
 
 // Run runs the suite. open is called once for each part, which closes the device.
 func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o Options) {
-	unknown := slices.Clone(o.Parts)
 	for _, part := range []struct {
 		name string
 		run  func(*harness)
@@ -92,13 +91,10 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o O
 		{"sample seeds", sampleSeeds},
 		{"sample logprobs", sampleLogprobs},
 	} {
-		if o.Parts != nil && !slices.Contains(o.Parts, part.name) {
-			continue
-		}
-		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == part.name })
 		t.Run(part.name, func(t *testing.T) {
 			d := open(t)
-			h := &harness{T: t, d: d, mem: &deviceMemory{d: d}, light: o.Light, tol: tol, rnd: rand.New(rand.NewPCG(1, 2))}
+			h := &harness{T: t, d: d, mem: &deviceMemory{d: d}, light: o.Light, every: max(o.Every, 1), cases: -o.From, tol: tol,
+				rnd: rand.New(rand.NewPCG(1, 2))}
 			t.Cleanup(func() {
 				if err := h.d.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -107,9 +103,6 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o O
 			part.run(h)
 		})
 	}
-	if len(unknown) > 0 {
-		t.Errorf("no parts %q", unknown)
-	}
 }
 
 type harness struct {
@@ -117,15 +110,21 @@ type harness struct {
 	d     kernels.Device
 	mem   *deviceMemory
 	light bool
+	every int // of cases one runs
+	cases int // so far
 	tol   Tolerances
 	rnd   *rand.Rand
 }
 
 // sub runs f as a sub-test on the same device.
 func (h *harness) sub(name string, f func(*harness)) {
+	h.cases++
+	if (h.cases-1)%h.every != 0 {
+		return
+	}
 	h.Run(name, func(t *testing.T) {
 		sub := *h
-		sub.T = t
+		sub.T, sub.every = t, 1 // a case is whole
 		f(&sub)
 	})
 }
