@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
@@ -98,7 +97,7 @@ func (d *Device) chains(s kernels.State) uint64 {
 		}
 	}
 	list := chainRuns(s)
-	addr := d.stage(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(list))), len(list)*4))
+	addr := d.stage(bytesOf(list))
 	d.chained = append(d.chained, chainList{s.Runs.Starts.Addr, s.Runs.In.Addr, s.Runs.Out.Addr, addr})
 	return addr
 }

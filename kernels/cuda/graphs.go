@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
 )
@@ -108,7 +107,7 @@ func (d *Device) recurring() *graph {
 		return nil
 	}
 	words := d.queue.words
-	h := maphash.Bytes(gs.seed, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), len(words)*8))
+	h := maphash.Bytes(gs.seed, bytesOf(words))
 	g := gs.kept[h]
 	switch {
 	case g == nil && !gs.seen[h]:

@@ -124,7 +124,7 @@ func (d *Device) LoadVector(v []float32) (kernels.Tensor, error) {
 	if err != nil {
 		return kernels.Tensor{}, err
 	}
-	if err := d.CopyIn(b, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), len(v)*4)); err != nil {
+	if err := d.CopyIn(b, bytesOf(v)); err != nil {
 		d.Free(b)
 		return kernels.Tensor{}, err
 	}

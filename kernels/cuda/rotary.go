@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
@@ -14,7 +13,7 @@ func (d *Device) CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.
 		return
 	}
 	half := len(r.InvFreq)
-	frequencies := d.stage(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(r.InvFreq))), half*4))
+	frequencies := d.stage(bytesOf(r.InvFreq[:half]))
 	threads := min(128, ceil(half, 32)*32)
 	d.launch("cosSin", "rotary", "cos_sin", [3]int{dst.Rows, ceil(half, threads), 1}, [3]int{threads, 1, 1}, 0,
 		argT(dst), arg(dst.Stride), frequencies, positions.Addr, arg(half), argF(r.Scale))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"unsafe"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
@@ -39,7 +38,7 @@ func (d *Device) Begin() {
 
 // Upload implements kernels.Device.
 func (d *Device) Upload(a kernels.Ints) kernels.Ints {
-	a.Addr = d.stage(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(a.Host))), len(a.Host)*4))
+	a.Addr = d.stage(bytesOf(a.Host))
 	return a
 }
 

@@ -297,7 +297,20 @@ func (d *Interpreter) CloseEvent(e Event) error {
 	return err
 }
 
-// RecordEvent implements Driver. Events are not captured.
+// eventOn finds an event for a stream that is not being captured: events are not.
+func (d *Interpreter) eventOn(call string, e Event, s Stream) (*interpretedEvent, error) {
+	ev, err := d.event(call, e)
+	if err != nil {
+		return nil, err
+	}
+	st, err := d.stream(call, s)
+	if err != nil {
+		return nil, err
+	}
+	return ev, st.uncaptured(call)
+}
+
+// RecordEvent implements Driver.
 func (d *Interpreter) RecordEvent(e Event, s Stream) error {
 	const call = "cuEventRecord"
 	unlock, err := d.lock(call)
@@ -305,15 +318,8 @@ func (d *Interpreter) RecordEvent(e Event, s Stream) error {
 		return err
 	}
 	defer unlock()
-	ev, err := d.event(call, e)
+	ev, err := d.eventOn(call, e, s)
 	if err != nil {
-		return err
-	}
-	st, err := d.stream(call, s)
-	if err != nil {
-		return err
-	}
-	if err := st.uncaptured(call); err != nil {
 		return err
 	}
 	*ev = interpretedEvent{on: s, queued: true}
@@ -362,15 +368,8 @@ func (d *Interpreter) WaitEvent(s Stream, e Event) error {
 		return err
 	}
 	defer unlock()
-	ev, err := d.event(call, e)
+	ev, err := d.eventOn(call, e, s)
 	if err != nil {
-		return err
-	}
-	st, err := d.stream(call, s)
-	if err != nil {
-		return err
-	}
-	if err := st.uncaptured(call); err != nil {
 		return err
 	}
 	if !ev.queued {
