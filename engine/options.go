@@ -80,9 +80,12 @@ type ModelSpec struct {
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
 	Quantize        string // "none" undoes that of Options
-	KeepAlive       *time.Duration
-	SLA             SLA
-	Weight          float64 // share of the device's time beside other models; 0: 1
+	// Floats makes a config.json that has no weights and names no quantisation stand for float weights, as the model's own
+	// files have them, and so does Quantize; else it stands for INT4, as checkpoint.OpenConfig tells.
+	Floats    bool
+	KeepAlive *time.Duration
+	SLA       SLA
+	Weight    float64 // share of the device's time beside other models; 0: 1
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
