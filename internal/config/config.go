@@ -31,6 +31,7 @@ type Serve struct {
 	Device           string   `yaml:"device"`
 	Threads          int      `yaml:"threads"`
 	Exact            bool     `yaml:"exact"`
+	FP16Accumulation bool     `yaml:"fp16_accumulation"`
 	WeightsMemory    Size     `yaml:"weights_memory"`
 	KeepAlive        string   `yaml:"keep_alive"`
 	SLATTFT          Duration `yaml:"sla_ttft"`
