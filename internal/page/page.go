@@ -1,4 +1,5 @@
-// Package page writes reports as HTML: one file that holds all it shows and asks nobody for anything.
+// Package page writes reports: as HTML, one file that holds all it shows and asks nobody for anything, and as text for
+// a terminal.
 //
 // A Page has sections of blocks: tables, facts, text, code, and whatever else implements Block, such as a chart
 // whose script and style sheet the page carries (Page.Scripts, Page.Styles). It follows the reader's choice of
@@ -78,7 +79,7 @@ type Kind uint8
 
 // Kinds of cells.
 const (
-	Plain Kind = iota
+	Usual Kind = iota
 	Best       // the one to look at
 	Muted      // there is nothing to say, such as "over capacity"
 	Bad        // what is wrong, such as a model that does not fit

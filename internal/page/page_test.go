@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/openinfer-go/openinfer/internal/page"
 )
@@ -97,5 +98,57 @@ func TestFailingBlock(t *testing.T) {
 	var b bytes.Buffer
 	if err := p.Write(&b); err == nil || !strings.Contains(err.Error(), "no data") || b.Len() > 0 {
 		t.Errorf("%v, %d bytes", err, b.Len())
+	}
+}
+
+func TestText(t *testing.T) {
+	var b bytes.Buffer
+	if err := full().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	const want = `A <report>
+simulated
+What & why.
+
+First one
+---------
+lead
+a < b
+  openinfer plan --models "a"
+  memory  24 GiB (of the card)
+
+Second
+------
+Numbers
+  model                          tok/s
+  </td><script>x</script>         12.5
+  b                        over (small)
+below
+
+Third
+-----
+
+made here
+`
+	if got := b.String(); strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	lines := strings.Split(b.String(), "\n")
+	i := slices.Index(lines, "Numbers")
+	if utf8.RuneCountInString(lines[i+1]) != utf8.RuneCountInString(lines[i+2]) || len(lines[i+2]) != len(lines[i+3]) {
+		t.Errorf("numbers are not set to the right:\n%s", strings.Join(lines[i:i+4], "\n"))
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for got, want := range map[string]string{
+		page.Bytes(1 << 30): "1.00 GiB", page.Bytes(1536): "1.5 KiB", page.Bytes(5): "5 bytes", page.Bytes(3 << 19): "1.5 MiB",
+		page.Tokens(8192): "8K", page.Tokens(1000): "1000", page.Tokens(0): "0", page.Tokens(57344): "56K",
+		page.Rate(2163.4): "2163", page.Rate(48.23): "48.2", page.Rate(6.5): "6.50",
+		page.Seconds(0.0207): "20.7 ms", page.Seconds(0.283): "283 ms", page.Seconds(3.8): "3.80 s", page.Seconds(57.31): "57.3 s", page.Seconds(0.002): "2.00 ms",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
