@@ -195,6 +195,19 @@ func Int(s string) (int, error) {
 	return n, nil
 }
 
+// Tokens reads a number of tokens: 8192, or 8K for as many.
+func Tokens(s string) (int, error) {
+	digits, times := strings.TrimSpace(s), 1
+	if d, k := strings.CutSuffix(strings.ToUpper(digits), "K"); k {
+		digits, times = d, 1024
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || n > 1<<40 {
+		return 0, fmt.Errorf("%q is not a number of tokens; write for example 8192 or 8K", s)
+	}
+	return n * times, nil
+}
+
 // Size is a number of bytes, written with a unit: 512MiB, 2GiB, 1.5GB, or a plain number.
 type Size int64
 
