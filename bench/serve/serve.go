@@ -339,7 +339,7 @@ func (c Config) times() []time.Duration {
 	if last := times[len(times)-1]; last > 0 && !math.IsInf(c.Burstiness, 1) {
 		stretch := float64(c.NumPrompts) / c.RequestRate / last.Seconds()
 		for i := range times {
-			times[i] = time.Duration(float64(times[i]) * stretch)
+			times[i] = time.Duration(math.Round(float64(times[i]) * stretch))
 		}
 	}
 	return times
