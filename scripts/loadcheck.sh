@@ -1,5 +1,5 @@
 #!/bin/sh
-# How exact the load generator is: writes docs/bench-load.md (three minutes). Where the machine has other work, run it under
+# How exact the load generator is: writes docs/bench-load.md (four minutes). Where the machine has other work, run it under
 # `chrt -r 10`: a generator that does not get the cores cannot be exact, and says so itself.
 set -eu
 cd "$(dirname "$0")/.."
@@ -7,5 +7,8 @@ out=$(mktemp)
 bin=$(mktemp)
 trap 'rm -f "$out" "$bin"' EXIT
 go build -o "$bin" ./scripts/loadcheck
-"$bin" >"$out"
+"$bin" >"$out" || {
+    cat "$out"
+    exit 1
+}
 cp "$out" docs/bench-load.md

@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -118,6 +119,8 @@ func (c *Client) send(ctx context.Context, q *Request, r *Record, counter *atomi
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
+	var wrote atomic.Int64 // by a goroutine of the connection, which may outlive the request
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(r.now())) }})
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+c.Endpoint, bytes.NewReader(body))
 	if err != nil {
 		return err
@@ -126,6 +129,7 @@ func (c *Client) send(ctx context.Context, q *Request, r *Record, counter *atomi
 	req.Header.Set("Content-Type", "application/json")
 	r.Sent = r.now()
 	resp, err := c.http.Do(req)
+	r.Wrote = time.Duration(wrote.Load())
 	if err != nil {
 		return unwrapURL(err)
 	}

@@ -19,7 +19,7 @@
 // where prompts may be ids.
 //
 // Invariant: every request that was begun has exactly one Record with one Outcome, and times of a Record never decrease:
-// Due, Ready, Sent, FirstByte, Chunks, End. A time is taken when the bytes were read, before they are looked at.
+// Due, Ready, Sent, Wrote, Chunks, End. A time is taken when the bytes were read, before they are looked at.
 //
 // A generator can be too slow itself: Result.Generator says by how much sends and wake-ups were late.
 package load

@@ -10,7 +10,7 @@ import (
 // Generator is what the generator itself cost and how late it was. It sees how long it is kept from running; what a busy
 // server on the same machine does to the network it cannot tell from the server's own time.
 type Generator struct {
-	Late Distribution // of sends, behind the time that a request was due and had a place
+	Late Distribution // of sends, with connections made, behind the time that a request was due and had a place
 	Wake Distribution // of a goroutine that sleeps 10 ms, behind its time: what a chunk waits for to be read
 	CPU  time.Duration
 	// CPUPerToken is all of this process's CPU time over the tokens of answers; 0: no tokens.

@@ -28,6 +28,7 @@ type Record struct {
 	Due       time.Duration // when it should have been sent
 	Ready     time.Duration // when there was a place for it; Due unless Options.MaxConcurrency held it back
 	Sent      time.Duration // when it was given to the network; -1: never
+	Wrote     time.Duration // when all of it was written, a connection having been made if need be; 0: never
 	FirstByte time.Duration // when the answer's headers were there; 0: never
 	Chunks    []Chunk       // what carried tokens
 	End       time.Duration // when the answer had ended, by whatever it was
@@ -87,8 +88,8 @@ func (r *Record) TPOT() time.Duration {
 // Queue is the time that the generator itself held the request back, for want of a place.
 func (r *Record) Queue() time.Duration { return r.Ready - r.Due }
 
-// Late is the time that the generator took too long to send it.
-func (r *Record) Late() time.Duration { return r.Sent - r.Ready }
+// Late is the time that it took to send it: the generator's own, and the network's where a connection had to be made.
+func (r *Record) Late() time.Duration { return max(r.Sent, r.Wrote) - r.Ready }
 
 // SLA are latencies that a request is to keep; 0: any.
 type SLA struct{ TTFT, TPOT, E2EL time.Duration }

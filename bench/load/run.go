@@ -18,6 +18,8 @@ type Options struct {
 	// 0: open loop. Whoever was refused or failed waits first: as long as Retry-After says, or a second, lest a server that
 	// answers so at once gets nothing but such requests.
 	Concurrency int
+	// Ramp spreads the beginnings of a closed loop over so long; 0: all at once, with all connections to be made.
+	Ramp time.Duration
 	// MaxConcurrency bounds how many requests of an open loop run at once; more wait for a place, in the order in which
 	// they were due. 0: no bound.
 	MaxConcurrency int
@@ -34,7 +36,7 @@ type Options struct {
 // Live is how a run stands. It may be read at any time.
 type Live struct {
 	Begun, Running                 atomic.Int64 // requests; Running with those that wait for a place
-	Done, Refused, Failed, Ignored atomic.Int64 // that ended; Ignored were cancelled
+	OK, Refused, Failed, Cancelled atomic.Int64 // that ended, by outcome
 	Tokens                         atomic.Int64 // of answers
 }
 
@@ -114,8 +116,10 @@ type running struct {
 
 func (g *running) closedLoop(queue <-chan *Request) {
 	var index atomic.Int64
-	for range g.Concurrency {
+	for i := range g.Concurrency {
+		begin := g.begin.Add(g.Ramp * time.Duration(i) / time.Duration(g.Concurrency))
 		g.running.Go(func() {
+			sleepUntil(g.starting, begin)
 			for g.starting.Err() == nil {
 				q, ok := <-queue
 				if !ok {
@@ -187,13 +191,13 @@ func (g *running) place(r *Record) bool {
 func (g *running) ended(r *Record) {
 	switch r.Outcome {
 	case OK:
-		g.Live.Done.Add(1)
+		g.Live.OK.Add(1)
 	case Refused:
 		g.Live.Refused.Add(1)
 	case Failed:
 		g.Live.Failed.Add(1)
 	default:
-		g.Live.Ignored.Add(1)
+		g.Live.Cancelled.Add(1)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,42 @@ func TestOpenLoopDoesNotSlowDown(t *testing.T) {
 	})
 }
 
+// TestPercentilesOfKnownDelays: the delays of 300 streams are drawn, and what is measured of them is exactly that.
+func TestPercentilesOfKnownDelays(t *testing.T) {
+	const n, tokens = 300, 20
+	draw := func(i int) (first time.Duration, gaps []time.Duration) {
+		r := rand.New(rand.NewPCG(uint64(i), 1))
+		delay := func(median time.Duration) time.Duration {
+			return time.Duration(float64(median) * math.Exp(0.6*r.NormFloat64()))
+		}
+		first = delay(400 * msec)
+		for range tokens - 1 {
+			gaps = append(gaps, delay(100*msec))
+		}
+		return first, gaps
+	}
+	var ttft, itl []time.Duration
+	for i := range n {
+		first, gaps := draw(i)
+		ttft, itl = append(ttft, first), append(itl, gaps...)
+	}
+	s := &loadtest.Stub{Usage: 2, Answer: func(i int, _ loadtest.Request) loadtest.Answer {
+		first, gaps := draw(i)
+		return loadtest.Answer{First: first, Gap: func(k int) time.Duration { return gaps[k-1] }}
+	}}
+	inBubble(t, s, ClientOptions{Endpoint: ChatCompletions}, func(t *testing.T, c *Client) {
+		result := Run(t.Context(), c, First(n, At(same(tokens), Poisson(1, 200))), Options{})
+		got := Summarize(result.Records)
+		if !slices.Equal(got.TTFT, NewDistribution(ttft)) || !slices.Equal(got.ITL, NewDistribution(itl)) {
+			t.Errorf("TTFT p50 %v, p99 %v; ITL p50 %v, p99 %v; want %v, %v; %v, %v", got.TTFT.Percentile(50), got.TTFT.Percentile(99), got.ITL.Percentile(50), got.ITL.Percentile(99),
+				Distribution(ttft).Percentile(50), Distribution(ttft).Percentile(99), Distribution(itl).Percentile(50), Distribution(itl).Percentile(99))
+		}
+		if g := result.Generator; g.Late.Max() != 0 || g.Wake.Max() != 0 || g.Doubt != "" {
+			t.Errorf("the generator was late in virtual time: %v", g)
+		}
+	})
+}
+
 func TestMaxConcurrencyQueuesAndCountsFromTheDueTime(t *testing.T) {
 	s := &loadtest.Stub{Usage: 2, Answer: func(int, loadtest.Request) loadtest.Answer { return loadtest.Answer{First: time.Second} }}
 	inBubble(t, s, ClientOptions{}, func(t *testing.T, c *Client) {
@@ -73,8 +110,8 @@ func TestMaxConcurrencyQueuesAndCountsFromTheDueTime(t *testing.T) {
 				t.Errorf("request %d: %+v", i, r)
 			}
 		}
-		if live.Done.Load() != 6 || live.Running.Load() != 0 || live.Tokens.Load() != 18 || live.Begun.Load() != 6 {
-			t.Errorf("live: %d done, %d running, %d tokens", live.Done.Load(), live.Running.Load(), live.Tokens.Load())
+		if live.OK.Load() != 6 || live.Running.Load() != 0 || live.Tokens.Load() != 18 || live.Begun.Load() != 6 {
+			t.Errorf("live: %d done, %d running, %d tokens", live.OK.Load(), live.Running.Load(), live.Tokens.Load())
 		}
 		s := Summarize(result.Records)
 		if s.TTFT.Percentile(50) != 2250*msec || s.SentTTFT.Percentile(50) != time.Second || s.Queue.Max() != 2500*msec {
@@ -103,6 +140,17 @@ func TestClosedLoopKeepsSoManyRunning(t *testing.T) {
 		for _, p := range result.Series(time.Second)[:10] {
 			if p.Running != 3 || p.Most != 3 {
 				t.Errorf("at %v %v ran on average, %d at most", p.At, p.Running, p.Most)
+			}
+		}
+	})
+}
+
+func TestRampSpreadsTheBeginning(t *testing.T) {
+	s := &loadtest.Stub{Usage: 2, Answer: func(int, loadtest.Request) loadtest.Answer { return loadtest.Answer{First: 10 * time.Second} }}
+	inBubble(t, s, ClientOptions{}, func(t *testing.T, c *Client) {
+		for i, r := range Run(t.Context(), c, First(8, same(2)), Options{Concurrency: 4, Ramp: 4 * time.Second}).Records {
+			if want := time.Duration(i%4)*time.Second + time.Duration(i/4)*10*time.Second; r.Due != want || r.Sent != want || r.Wrote != want || r.TTFT() != 10*time.Second {
+				t.Errorf("request %d: %+v, want it at %v", i, r, want)
 			}
 		}
 	})

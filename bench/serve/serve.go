@@ -361,7 +361,7 @@ func (c Config) watch(l *load.Live, stop <-chan struct{}) {
 		}
 		now, sum := time.Now(), l.Tokens.Load()
 		s := Status{Elapsed: now.Sub(start), Requests: all, Running: int(l.Running.Load()), Refused: int(l.Refused.Load()), Failed: int(l.Failed.Load()), Tokens: sum, Done: done}
-		s.Ended = int(l.Done.Load()) + s.Refused + s.Failed
+		s.Ended = int(l.OK.Load()) + s.Refused + s.Failed
 		if d := now.Sub(last).Seconds(); d > 0 {
 			s.TokensPerSecond = float64(sum-tokens) / d
 		}

@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -59,7 +58,7 @@ type Answer struct {
 
 // Stub is an http.Handler.
 type Stub struct {
-	// Answer says how to answer the i-th request to be read; nil: at once.
+	// Answer says how to answer the i-th request to be read; nil: at once. It is called for one request at a time.
 	Answer func(i int, q Request) Answer
 	// Usage is how much of stream_options it takes: 2 continuous, 1 at the end, 0 refuses them with a 400.
 	Usage int
@@ -68,9 +67,8 @@ type Stub struct {
 	// IDs is the vocabulary that /tokenize spells words in; 0: there is no /tokenize and no prompt of ids.
 	IDs int
 
-	count atomic.Int64
-	mu    sync.Mutex
-	seen  []Request
+	mu   sync.Mutex
+	seen []Request
 }
 
 // Seen are the requests so far, in the order in which they were read.
@@ -138,12 +136,11 @@ func (s *Stub) complete(w http.ResponseWriter, r *http.Request, body []byte) {
 	}
 	s.mu.Lock()
 	s.seen = append(s.seen, q)
-	i := int(s.count.Add(1) - 1)
-	s.mu.Unlock()
 	a := Answer{}
 	if s.Answer != nil {
-		a = s.Answer(i, q)
+		a = s.Answer(len(s.seen)-1, q)
 	}
+	s.mu.Unlock()
 	for name, value := range a.Header {
 		w.Header().Set(name, value)
 	}
