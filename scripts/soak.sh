@@ -2,13 +2,13 @@
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
 # the tests, random checkpoints against transformers, the quality of quantising and of KV cache types, the kernels on emulated ARM,
 # checkpoints of full size, the comparison with llama.cpp. Writes docs/soak.md, docs/quantize-quality.md, docs/kv-types.md,
-# docs/shapes.md, docs/sched-soak.md, docs/fleet.md and docs/bench-cpu.md. SOAK_PARTS picks from "fuzz long sched fleet oracle quant kv arm64 shapes bench";
+# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/bench-cpu.md and docs/bench-load.md. SOAK_PARTS picks from "fuzz long sched fleet oracle quant kv arm64 shapes bench load";
 # ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
 cache=${OPENINFER_CACHE:-$PWD/.cache}
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long sched fleet oracle quant kv arm64 shapes bench}
+parts=${SOAK_PARTS:-fuzz long sched fleet oracle quant kv arm64 shapes bench load}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -65,6 +65,7 @@ for part in $parts; do
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;
     shapes) run "checkpoints of full size (docs/shapes.md)" sh scripts/shapes.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;
+    load) run "load generator against known delays (docs/bench-load.md)" sh scripts/loadcheck.sh ;;
     *)
         echo "soak: unknown part $part" >&2
         exit 2

@@ -10,7 +10,7 @@ start=$(date +%s)
 stage() { now=$(date +%s); echo "== $1 (at $((now - start)) s)"; }
 
 stage "what shares state between goroutines, race detector"
-go test -race -short -timeout 15m ./api/... ./cmd/... ./engine/... ./internal/...
+go test -race -short -timeout 15m ./api/... ./bench/load/... ./cmd/... ./engine/... ./internal/...
 stage "everything"
 go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/)
 stage "reference results, one table"
