@@ -67,7 +67,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	}
 	for i, seq := range seqs {
 		s.age++
-		seq.age, seq.queue, seq.state = s.age, q, waiting
+		seq.age, seq.queue, seq.state, seq.rest = s.age, q, waiting, &rest{}
 		seq.came, seq.sla = s.at(now), q.slaOf(seq.SLA)
 		seq.tokens = slices.Clone(seq.Prompt)
 		seq.length, seq.prompt, seq.limit = len(seq.Prompt), int32(len(seq.Prompt)), int32(len(seq.Prompt)+seq.MaxTokens)

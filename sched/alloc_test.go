@@ -93,7 +93,7 @@ func TestHotLines(t *testing.T) {
 	if n := reflect.TypeFor[tail]().Size(); n != line {
 		t.Errorf("a tail is %d bytes", n)
 	}
-	if seq.Size() > 512 || seq.Size() <= 480 {
+	if seq.Size() > 448 || seq.Size() <= 416 {
 		t.Errorf("a Sequence is %d bytes", seq.Size())
 	}
 }

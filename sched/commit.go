@@ -164,7 +164,7 @@ func (s *Scheduler) commitSample(st *ModelStats, r *Row, row int, tokens []int32
 	if len(tokens) == 0 {
 		s.computed(seq, known-1)
 		s.truncate(seq, known-1)
-		if n := int32(seq.length); seq.barrenAt != n {
+		if n := seq.length; seq.barrenAt != n {
 			seq.barren, seq.barrenAt = 0, n
 		}
 		if seq.barren++; seq.barren >= maxBarren {

@@ -49,9 +49,6 @@ type Sequence struct {
 	blocks *kvcache.BlockTable
 	queue  *queue
 
-	barren   uint8 // rows that yielded nothing since there were barrenAt tokens
-	barrenAt int32
-
 	Model    string
 	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
 	Key      string           // whose it is: keys share a model fairly
@@ -73,23 +70,31 @@ type Sequence struct {
 
 	lane   uint8 // in the order of waiting
 	cached int32
-	draft  []int32
 
 	// When a step has to begin for its SLA, when its next token is due by that (while it waits: what it is ordered by), and
 	// when it came itself.
 	latest, due, came time.Duration
-	wanted            int     // prompt logits before this position were delivered
 	place             int32   // in the order of waiting; -1 when it is not in it
 	regime            int32   // of blocks
 	age               uint64  // order of arrival
 	work              float64 // seconds that its prompt was predicted to take when it was accepted
 	account           *account
-	marks             []int   // Marks and the end of the prompt
-	family            *family // of the request's sequences with the same prompt; nil when it is alone
-	chunk             int     // scratch of planPrompts
+	*rest
+}
+
+// rest is what is seldom asked for. With it a Sequence would be 512 bytes, and all hot lines would want a few places of the
+// processor's caches.
+type rest struct {
+	draft  []int32
+	marks  []int   // Marks and the end of the prompt
+	wanted int     // prompt logits before this position were delivered
+	family *family // of the request's sequences with the same prompt; nil when it is alone
+	chunk  int     // scratch of planPrompts
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
+
+	barren, barrenAt int // rows that yielded nothing since there were so many tokens
 }
 
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
