@@ -83,7 +83,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 func TestHotLines(t *testing.T) {
 	const line = 64
 	seq := reflect.TypeFor[Sequence]()
-	for _, name := range []string{"tail", "length", "planned", "computed", "pending", "quiet", "limit", "prompt", "epoch", "drafts", "state", "fill",
+	for _, name := range []string{"tail", "length", "planned", "computed", "pending", "quiet", "limit", "prompt", "newest", "epoch", "drafts", "state", "fill",
 		"late", "streaming", "prefilled", "drafting", "promised", "plain", "first", "last", "soon", "sla", "EndTokens"} {
 		f, ok := seq.FieldByName(name)
 		if end := f.Offset + f.Type.Size(); !ok || end > 2*line {

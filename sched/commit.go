@@ -95,7 +95,9 @@ func (s *Scheduler) seal(ahead bool) {
 	}
 	s.growing = s.growing[:0]
 	for _, seq := range s.filled {
-		seq.flush()
+		if seq.spill(); seq.computed > len(seq.tokens) {
+			seq.flush()
+		}
 		s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks, Tokens: seq.tokens[:seq.computed]})
 	}
 	q := s.filled[0].queue

@@ -45,7 +45,7 @@ func (q *Sequence) nextDue() time.Duration {
 		}
 		due := before + q.sla.TPOT
 		if n > 0 {
-			due = min(due, q.first+q.sla.TPOT*time.Duration(n+q.pending)-q.sla.TPOT*time.Duration(min(n, 4))/8)
+			due = min(due, q.first+q.sla.TPOT*time.Duration(n+int(q.pending))-q.sla.TPOT*time.Duration(min(n, 4))/8)
 		}
 		return due
 	}
@@ -54,7 +54,7 @@ func (q *Sequence) nextDue() time.Duration {
 
 // decoding says that all but its last token is computed, so that a step gives it another one.
 func (q *Sequence) decoding() bool {
-	return q.sampled()+q.pending > 0 && q.length+q.pending-q.planned <= 1
+	return q.sampled()+int(q.pending) > 0 && q.length+int(q.pending)-q.planned <= 1
 }
 
 // survey is what a queue's sequences need, as last counted: what the choice between models, the length of
@@ -97,7 +97,7 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 		v.growth += q.cost.tokensLeft(seq)
 		decodes := seq.decoding()
 		if decodes {
-			v.decode.add(seq.length+seq.pending-1, 1, 1)
+			v.decode.add(seq.length+int(seq.pending)-1, 1, 1)
 		}
 		if !decodes || seq.behind(now) {
 			s.unsure = append(s.unsure, seq)
@@ -162,7 +162,7 @@ func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }
 
 // behind says that a sequence with a TPOT that can still be met has fewer tokens than by that.
 func (q *Sequence) behind(now time.Duration) bool {
-	return q.sla.TPOT != 0 && !q.late && now > q.first+q.sla.TPOT*time.Duration(q.sampled()+q.pending)
+	return q.sla.TPOT != 0 && !q.late && now > q.first+q.sla.TPOT*time.Duration(q.sampled()+int(q.pending))
 }
 
 // hopeless says that the SLA cannot be met any more by steps from now on, when those in flight have ended: the first token's time has passed, or will have even if all

@@ -359,7 +359,7 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 
 // flows says that its next row is what most are, a token that follows a sampled one: there are blocks for it, and it has no drafts.
 func (q *Sequence) flows() bool {
-	known := q.length + q.pending
+	known := q.length + int(q.pending)
 	return known-q.planned == 1 && q.planned >= int(q.prompt) && q.planned < int(q.quiet) && known < int(q.limit) && q.drafts == 0 && !q.drafting
 }
 
@@ -379,7 +379,7 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 	r := &p.Rows[len(p.Rows)-1] // in place: a copy of it would have to wait for the parts
 	r.Seq, r.Start, r.N, r.Drafts, r.epoch = seq, seq.planned, n+drafts, drafts, seq.epoch
 	seq.planned += n
-	if seq.planned == seq.length+seq.pending && seq.MaxTokens > 0 {
+	if seq.planned == seq.length+int(seq.pending) && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
 		if drafts > 0 {
 			r.Draft = seq.draft[:drafts]

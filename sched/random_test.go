@@ -203,7 +203,7 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
 		}
 		seen[r.Seq] = true
-		known := r.Seq.length + r.Seq.pending
+		known := r.Seq.length + int(r.Seq.pending)
 		if r.Samples == 1 {
 			known-- // the one that it samples
 		}
@@ -212,7 +212,7 @@ func (w *world) plan(t *rapid.T) *Plan {
 		}
 		tokens += r.N
 		end := r.Start + r.N - r.Drafts
-		if last := end == r.Seq.length+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
+		if last := end == r.Seq.length+int(r.Seq.pending)-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
 			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, r.Seq.length, r.Seq.pending, r.Samples)
 		}
 	}

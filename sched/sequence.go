@@ -13,22 +13,23 @@ import (
 // What each step asks of a decoding sequence are its tail and the first two lines of 64 bytes (TestHotLines), as the allocator
 // aligns them: with many models every line read in a step is one that has left the processor's caches.
 type Sequence struct {
-	tail   *tail // its newest tokens; nil unless it runs
+	tail   *tail // its tokens before the newest; nil unless it runs
 	length int   // tokens: prompt and sampled
 
 	// Positions before computed are stored and committed; before planned, stored once the plans
 	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
 	planned, computed int
-	pending           int
+	pending           int32
 
 	quiet  int32 // kvcache.Cache.Quiet of blocks, or less
 	limit  int32 // length at which it ends: that of the prompt and MaxTokens
 	prompt int32 // length of the prompt
+	newest int32 // token, if fill > 0
 
 	epoch     uint16 // rows of another epoch are void
 	drafts    uint16 // how many of draft are proposed
 	state     state
-	fill      uint8 // tokens in tail
+	fill      uint8 // tokens that are not in tokens yet: newest, and before it those in tail
 	late      bool  // its SLA cannot be met any more
 	streaming bool  // counted in Scheduler.streaming
 	prefilled bool  // the prompt was computed once
@@ -45,7 +46,7 @@ type Sequence struct {
 	MinTokens int     // an end token before this many sampled tokens does not end it
 	MaxTokens int     // to sample; 0 computes the prompt only
 
-	tokens []int32 // prompt, then sampled, without those in tail
+	tokens []int32 // prompt, then sampled, without newest and those in tail
 	blocks *kvcache.BlockTable
 	queue  *queue
 
@@ -148,16 +149,16 @@ func (q *Sequence) todo() int {
 	if q.MaxTokens > 0 && q.left() <= 0 || q.pending > 0 && q.shifts() {
 		return 0
 	}
-	return q.length + q.pending - q.planned
+	return q.length + int(q.pending) - q.planned
 }
 
 // shifts says that its next row belongs to another regime than its blocks.
 func (q *Sequence) shifts() bool {
-	return len(q.queue.Regimes) > 0 && q.queue.regime(q.length+q.pending) != q.Regime()
+	return len(q.queue.Regimes) > 0 && q.queue.regime(q.length+int(q.pending)) != q.Regime()
 }
 
 // left is how many tokens may be sampled beyond those in flight.
-func (q *Sequence) left() int { return int(q.limit) - q.length - q.pending }
+func (q *Sequence) left() int { return int(q.limit) - q.length - int(q.pending) }
 
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {

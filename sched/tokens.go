@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// tail is the newest tokens of a running sequence, those that are not in Sequence.tokens yet. The tails of a scheduler lie side
-// by side, a line of memory each: the ends of thousands of slices are on as many pages, and each step that wrote there would wait
-// for the processor to find all of them. Sixteen tokens are moved at once, mostly when they fill a block, whose hash needs them.
+// tail is the last tokens of a running sequence before the newest, those that are not in Sequence.tokens yet. The tails of a
+// scheduler lie side by side, a line of memory each: the ends of thousands of slices are on as many pages, and each step that wrote
+// there would wait for the processor to find all of them. Sixteen tokens are moved at once: mostly those of a block that
+// is full, whose hash needs them. The newest token is not computed yet, and so in no full block.
 type tail [16]int32
 
 // newTail gives a sequence that begins to run a tail, and freeTail takes it back.
@@ -30,10 +31,18 @@ func (s *Scheduler) freeTail(seq *Sequence) {
 	}
 }
 
-// flush moves what is in the tail to the other tokens.
+// spill moves what is in the tail to the other tokens, and flush the newest one, too.
+func (q *Sequence) spill() {
+	if q.fill > 1 {
+		q.tokens = append(q.tokens, q.tail[:q.fill-1]...)
+		q.fill = 1
+	}
+}
+
 func (q *Sequence) flush() {
+	q.spill()
 	if q.fill > 0 {
-		q.tokens = append(q.tokens, q.tail[:q.fill]...)
+		q.tokens = append(q.tokens, q.newest)
 		q.fill = 0
 	}
 }
@@ -52,19 +61,26 @@ func (q *Sequence) sampled() int { return q.length - int(q.prompt) }
 
 // token is the one at a position before length.
 func (q *Sequence) token(pos int) int32 {
-	if i := pos - q.length + int(q.fill); i >= 0 {
-		return q.tail[i]
+	i := pos - q.length + int(q.fill)
+	switch {
+	case i < 0:
+		return q.tokens[pos]
+	case pos == q.length-1:
+		return q.newest
 	}
-	return q.tokens[pos]
+	return q.tail[i]
 }
 
 // push appends a sampled token and says whether it is the last. stop says that a stop string
 // ends with it.
 func (q *Sequence) push(token int32, stop bool) Reason {
-	if int(q.fill) == len(q.tail) { // else seal does it, for many sequences at once
-		q.flush()
+	if int(q.fill) > len(q.tail) { // else seal does it, for many sequences at once
+		q.spill()
 	}
-	q.tail[q.fill%uint8(len(q.tail))] = token
+	if q.fill > 0 {
+		q.tail[(q.fill-1)%uint8(len(q.tail))] = q.newest
+	}
+	q.newest = token
 	q.fill++
 	q.length++
 	switch {
@@ -95,8 +111,8 @@ func (s *Scheduler) verifyTails() error {
 				}
 				owners[seq.tail] = true
 				if seq.length != len(seq.tokens)+int(seq.fill) || int(seq.prompt) != len(seq.Prompt) || int(seq.limit) != len(seq.Prompt)+seq.MaxTokens {
-					return fmt.Errorf("sched: %s: sequence %d has %d tokens, counted %d and %d in its tail; a prompt of %d, counted %d; ends at %d", q.Name,
-						seq.age, seq.length, len(seq.tokens), seq.fill, len(seq.Prompt), seq.prompt, seq.limit)
+					return fmt.Errorf("sched: %s: sequence %d has %d tokens and %d new ones, counted %d; a prompt of %d, counted %d; ends at %d", q.Name,
+						seq.age, len(seq.tokens), seq.fill, seq.length, len(seq.Prompt), seq.prompt, seq.limit)
 				}
 			}
 		}

@@ -94,8 +94,8 @@ func (s *Scheduler) Verify() error {
 			if seq.promised {
 				promised++
 			}
-			if seq.state != running || seq.computed > seq.planned || seq.planned > seq.length+seq.pending ||
-				seq.length+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || int(seq.quiet) > q.Cache.Quiet(seq.blocks) {
+			if seq.state != running || seq.computed > seq.planned || seq.planned > seq.length+int(seq.pending) ||
+				seq.length+int(seq.pending) > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || int(seq.quiet) > q.Cache.Quiet(seq.blocks) {
 				return fmt.Errorf("sched: %s: sequence %d runs in state %d: %d computed, %d planned, quiet to %d, of %d tokens and %d pending; at most %d and %d",
 					q.Name, seq.age, seq.state, seq.computed, seq.planned, seq.quiet, seq.length, seq.pending, len(seq.Prompt), seq.MaxTokens)
 			}
