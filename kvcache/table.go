@@ -26,8 +26,8 @@ type groupTable struct {
 	blocks []BlockID // by position; Padding where a window has moved on
 	chain  []hash    // of the full blocks, as far as they were needed; outlives Release
 
-	// tip is the hash of block hashed-1, if hashed > 0, and last is block ends-1, if ends > 0: the newest, mostly, so that the ends of
-	// chain and blocks, which are far away, are only written to.
+	// tip is the hash of block hashed-1, if hashed > 0, and last is block ends-1, if ends > 0: the newest, mostly, at hand without
+	// the ends of chain and blocks, which are far away.
 	tip    hash
 	hashed int
 	ends   int
