@@ -119,17 +119,8 @@ func (c *Client) send(ctx context.Context, q *Request, r *Record, counter *atomi
 	if err != nil {
 		return fmt.Errorf("request: %w", err)
 	}
-	var wrote atomic.Int64 // by a goroutine of the connection, which may outlive the request
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(r.now())) }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL+c.Endpoint, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	c.header(req)
-	req.Header.Set("Content-Type", "application/json")
 	r.Sent = r.now()
-	resp, err := c.http.Do(req)
-	r.Wrote = time.Duration(wrote.Load())
+	resp, err := c.post(ctx, body, r)
 	if err != nil {
 		return unwrapURL(err)
 	}
@@ -150,6 +141,34 @@ func (c *Client) send(ctx context.Context, q *Request, r *Record, counter *atomi
 		err = errors.New("an answer without a token")
 	}
 	return err
+}
+
+// mostStale bounds how many connections that turn out to be closed a request tries.
+const mostStale = 5
+
+// post sends body and waits for the answer's headers. A server may close a connection that was idle at the moment in which
+// it is used again: the request then goes out on another, as with any HTTP client, and r.Resent says so.
+func (c *Client) post(ctx context.Context, body []byte, r *Record) (*http.Response, error) {
+	for {
+		var wrote atomic.Int64 // by a goroutine of the connection, which may outlive the request
+		var reused atomic.Bool
+		traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			GotConn:      func(i httptrace.GotConnInfo) { reused.Store(i.Reused) },
+			WroteRequest: func(httptrace.WroteRequestInfo) { wrote.Store(int64(r.now())) },
+		})
+		req, err := http.NewRequestWithContext(traced, http.MethodPost, c.URL+c.Endpoint, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		c.header(req)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := c.http.Do(req)
+		r.Wrote = time.Duration(wrote.Load())
+		if err == nil || ctx.Err() != nil || !reused.Load() || r.Resent == mostStale {
+			return resp, err
+		}
+		r.Resent++
+	}
 }
 
 func (c *Client) header(req *http.Request) {

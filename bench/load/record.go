@@ -37,6 +37,7 @@ type Record struct {
 	Reason     string        // why it was refused or failed
 	Status     int           // HTTP's; 0: no answer
 	RetryAfter time.Duration // of a refusal, if it said so
+	Resent     int           // times that it met a connection which the server had closed, and went out on another
 
 	// PromptTokens and Tokens are the server's count; Counted says whether it gave one. Without, Tokens are the chunks.
 	PromptTokens, CachedTokens, Tokens int

@@ -1,11 +1,14 @@
 package load
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -285,6 +288,54 @@ func TestTokensAreTheServersCount(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAClosedConnectionIsNoFailure: the server closes connections after each answer without saying so; who meets one goes
+// to another. A server that hangs up on a new connection fails the request.
+func TestAClosedConnectionIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := loadtest.NewNetwork()
+		hangUp := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				conn, err := network.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer conn.Close()
+					for i := range 2 {
+						q, err := http.ReadRequest(bufio.NewReader(conn))
+						if err != nil || hangUp || i == 1 {
+							return
+						}
+						io.Copy(io.Discard, q.Body)
+						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 64\r\n\r\n"+
+							fmt.Sprintf("%-64s", "data: {\"choices\":[{\"text\":\"a\"}]}\n\ndata: [DONE]\n\n"))
+					}
+				}()
+			}
+		}()
+		transport := network.Transport()
+		c, err := NewClient(ClientOptions{URL: "http://memory", Model: "m", Transport: transport})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := Summarize(Run(t.Context(), c, First(5, same(1)), Options{Concurrency: 1}).Records)
+		if s.OK != 5 || s.Resent != 4 {
+			t.Errorf("%d answered, %d sent again: %v", s.OK, s.Resent, s.Reasons)
+		}
+		transport.CloseIdleConnections()
+		hangUp = true
+		if s := Summarize(Run(t.Context(), c, First(1, same(1)), Options{}).Records); s.Failed != 1 || s.Resent != 0 {
+			t.Errorf("hung up on: %+v", s)
+		}
+		transport.CloseIdleConnections()
+		network.Close()
+		<-done
+	})
 }
 
 func TestArrivals(t *testing.T) {

@@ -59,6 +59,7 @@ func (d Distribution) Std() time.Duration {
 type Summary struct {
 	OK, Refused, Failed, Cancelled int
 	Reasons                        map[string]int // of refusals and failures
+	Resent                         int            // requests that met a closed connection and went out on another
 
 	PromptTokens, CachedTokens, Tokens int // of answered requests
 	CutTokens                          int // of others, which came before they ended
@@ -76,6 +77,9 @@ type Summary struct {
 func Summarize(records []*Record) Summary {
 	s := Summary{Reasons: map[string]int{}}
 	for _, r := range records {
+		if r.Resent > 0 {
+			s.Resent++
+		}
 		switch r.Outcome {
 		case OK:
 			s.OK++

@@ -123,6 +123,9 @@ func (r *report) print(w io.Writer) {
 	for _, reason := range r.reasons() {
 		fmt.Fprintf(w, "%d times: %s\n", r.Reasons[reason], reason)
 	}
+	if r.Resent > 0 {
+		fmt.Fprintf(w, "%d requests met a connection that the server had closed, and were sent again on another\n", r.Resent)
+	}
 	fmt.Fprintf(w, "Load generator: %v\n", r.result.Generator)
 	if doubt := r.result.Generator.Doubt; doubt != "" {
 		fmt.Fprintf(w, "WARNING: %s\n", doubt)
@@ -156,7 +159,7 @@ func (r *report) json() map[string]any {
 		"total_token_throughput":  r.perSecond(r.PromptTokens + r.Tokens),
 		"max_output_tokens_per_s": float64(r.peakTokens), "max_concurrent_requests": r.peakRunning,
 
-		"refused": r.Refused, "cancelled": r.Cancelled, "cached_input_tokens": r.CachedTokens, "reasons": r.Reasons,
+		"refused": r.Refused, "cancelled": r.Cancelled, "resent": r.Resent, "cached_input_tokens": r.CachedTokens, "reasons": r.Reasons,
 		"base_url": r.BaseURL, "endpoint": r.Endpoint, "dataset": r.note, "seed": r.Seed, "simulated": r.model.Simulated, "latencies_from": "due",
 		"generator": map[string]any{
 			"late_p50_ms": ms(r.result.Generator.Late.Percentile(50)), "late_p99_ms": ms(r.result.Generator.Late.Percentile(99)),
