@@ -70,14 +70,14 @@ func openCard(o Options) (*cuda.Device, error) {
 		if free := hostmem.Available(); free > 0 { // its memory is the host's, with as much about who wrote what
 			drv.Bytes = min(drv.Bytes, free/3)
 		}
-		return cuda.Open(drv, cuda.Options{Arena: true})
+		return cuda.Open(drv, cuda.Options{Arena: true, HalfAccumulate: o.FP16Accumulation})
 	}
 	n, _ := cardOrdinal(o.Device)
 	drv, err := o.openDriver()
 	if err != nil {
 		return nil, fmt.Errorf("engine: device %s: %w", o.Device, err)
 	}
-	d, err := cuda.Open(drv, cuda.Options{Card: n, Arena: true})
+	d, err := cuda.Open(drv, cuda.Options{Card: n, Arena: true, HalfAccumulate: o.FP16Accumulation})
 	if err != nil {
 		return nil, fmt.Errorf("engine: device %s: %w", o.Device, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/openinfer-go/openinfer/internal/testdata"
 	"github.com/openinfer-go/openinfer/kernels/cuda"
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
+	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
 )
 
 func TestNamesOfCards(t *testing.T) {
@@ -225,6 +226,54 @@ func TestAnswersDoNotDependOnWhenACardWorks(t *testing.T) {
 	}
 	if texts[0] != texts[1] || !strings.Contains(texts[0], "{") {
 		t.Errorf("at once:\n%s\nlate:\n%s", texts[0], texts[1])
+	}
+}
+
+// Products are summed in fp16 when that was asked for, and only then; a device that cannot says so.
+func TestFP16Accumulation(t *testing.T) {
+	if testing.Short() {
+		t.Skip("interprets kernels")
+	}
+	for _, half := range []bool{false, true} {
+		drv := driver.NewInterpreter(1)
+		drv.Bytes = 1 << 30
+		var products, halves int // launches; the driver has one thread
+		drv.Launched = func(kernel string, _, _ [3]int, _ *ptx.Result) {
+			if strings.HasPrefix(kernel, "linear_decode_w4") || strings.HasPrefix(kernel, "linear_prefill_w4") {
+				if products++; strings.HasSuffix(kernel, "_half") {
+					halves++
+				}
+			}
+		}
+		e, err := Open(t.Context(), Options{
+			Models: []ModelSpec{{Name: "qwen3", Path: testdata.Shared(t, "golden", "quant", "qwen3_ct_g32_asym")}},
+			Device: "cuda", KVMemory: 8 << 20, FP16Accumulation: half, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			openDriver: func() (driver.Driver, error) { return drv, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, err := e.Generate(t.Context(), Request{Model: "qwen3", Prompt: []int32{20, 21, 22}, MaxTokens: 2, IgnoreEOS: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ev := range events {
+			if ev.Err != nil {
+				t.Fatal(ev.Err)
+			}
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if products == 0 || half != (halves == products) || !half && halves > 0 {
+			t.Errorf("asked for fp16 sums %v: %d of %d products of 4-bit weights have them", half, halves, products)
+		}
+	}
+	for _, device := range []string{"cpu", "ref", "sim:rtx3090"} {
+		_, err := Options{Models: []ModelSpec{{Name: "demo-tales"}}, Device: device, FP16Accumulation: true}.withDefaults()
+		if err == nil || !strings.Contains(err.Error(), "fp16 accumulation is for cards that compute, not for device "+device) {
+			t.Errorf("%s: %v", device, err)
+		}
 	}
 }
 

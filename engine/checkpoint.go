@@ -47,8 +47,7 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 	}
 	m.loadTime = time.Since(start)
 	m.odd = c.Warnings()
-	shape := m.impl.Shape()
-	m.maxPosition, m.padded, m.regimes = shape.MaxPosition, shape.Vocab, shape.Regimes
+	shape := m.takeShape()
 	m.vocab = min(shape.Vocab, tok.Size())
 	m.ends = endTokens(texts, tok, m.vocab)
 	m.info.Architecture, m.info.Vocab, m.info.EndTokens = shape.Architecture, m.vocab, m.ends
@@ -112,6 +111,16 @@ func loadChat(c *checkpoint.Checkpoint, tok *tokenizer.Tokenizer) (*chat.Templat
 
 // openCheckpoint opens a model's checkpoint. One that has no weights, only a config.json, is refused unless configOnly.
 func openCheckpoint(spec ModelSpec, configOnly bool) (*checkpoint.Checkpoint, error) {
+	c, err := openFiles(spec, configOnly)
+	if err == nil && (spec.Floats || spec.Quantize != "") {
+		if err = c.KeepFloats(); err != nil {
+			return nil, errors.Join(err, c.Close())
+		}
+	}
+	return c, err
+}
+
+func openFiles(spec ModelSpec, configOnly bool) (*checkpoint.Checkpoint, error) {
 	bare := strings.HasSuffix(spec.Path, ".json")
 	if spec.Path != "" && !bare {
 		c, err := checkpoint.Open(spec.Path)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/cuda"
 	"github.com/openinfer-go/openinfer/kvcache"
 	"github.com/openinfer-go/openinfer/models/chat"
@@ -34,10 +35,7 @@ func (e *Engine) load(ctx context.Context) error {
 	if e.options.wrap != nil {
 		d = e.options.wrap(d)
 	}
-	e.device, e.inFlight = d, 1
-	if overlap := e.options.Overlap; overlap == nil && d.Info().Dedicated || overlap != nil && *overlap {
-		e.inFlight = 2
-	}
+	e.use(d)
 	e.progress("device " + d.Info().Description)
 	if card := d.Info().Simulated; card != "" {
 		e.log.Warn("nothing is computed: answers are made up, times and memory are those of a simulated card", "card", card)
@@ -45,31 +43,15 @@ func (e *Engine) load(ctx context.Context) error {
 	if err := e.loadModels(ctx); err != nil {
 		return err
 	}
-	scratch := int64(0)
-	ms := make([]planModel, len(e.models))
-	for i, m := range e.models {
-		scratch = max(scratch, m.scratchBytes(e.options.MaxBatchedTokens))
-		dtype, err := KVCacheType(m.spec.KVCacheDType, d.Info().KVTypes...)
-		if err != nil {
-			return fmt.Errorf("model %s: %w", m.name(), err)
-		}
-		s := m.impl.Shape()
-		ms[i] = planModel{
-			name: m.name(), weightBytes: s.WeightBytes, groups: m.impl.Groups(), dtype: dtype,
-			maxPosition: m.maxPosition, maxModelLen: m.spec.MaxModelLen, maxSeqs: m.spec.MaxNumSeqs,
-		}
-	}
-	plan, err := planMemory(d.Info(), ms, e.options.MaxBatchedTokens*e.inFlight, scratch, e.options.KVMemory, e.options.WeightMemory)
+	ms, scratch, err := e.planModels()
 	if err != nil {
 		return err
 	}
-	for i, m := range e.models {
-		p := &plan.Models[i]
-		m.cut = p.cut
-		m.info.WeightBytes, m.info.KVCacheDType = p.WeightBytes, p.KVCacheDType
-		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
-		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
+	plan, err := planMemory(d.Info(), ms, e.planTokens(), scratch, e.options.KVMemory, e.options.WeightMemory)
+	if err != nil {
+		return err
 	}
+	e.follow(&plan)
 	for _, m := range e.models { // of any weights, on the device or not
 		m.prior = e.prior(m)
 	}
@@ -83,6 +65,45 @@ func (e *Engine) load(ctx context.Context) error {
 		return err
 	}
 	return ctx.Err()
+}
+
+// use makes d the engine's device.
+func (e *Engine) use(d kernels.Device) {
+	e.device, e.inFlight = d, 1
+	if overlap := e.options.Overlap; overlap == nil && d.Info().Dedicated || overlap != nil && *overlap {
+		e.inFlight = 2
+	}
+}
+
+// planTokens is how many tokens steps that are planned at a time have at most.
+func (e *Engine) planTokens() int { return e.options.MaxBatchedTokens * e.inFlight }
+
+// planModels are the loaded models as planMemory takes them, and the scratch of the largest step of any.
+func (e *Engine) planModels() (ms []planModel, scratch int64, err error) {
+	ms = make([]planModel, len(e.models))
+	for i, m := range e.models {
+		scratch = max(scratch, m.scratchBytes(e.options.MaxBatchedTokens))
+		dtype, err := KVCacheType(m.spec.KVCacheDType, e.device.Info().KVTypes...)
+		if err != nil {
+			return nil, 0, fmt.Errorf("model %s: %w", m.name(), err)
+		}
+		ms[i] = planModel{
+			name: m.name(), weightBytes: m.impl.Shape().WeightBytes, groups: m.impl.Groups(), dtype: dtype,
+			maxPosition: m.maxPosition, maxModelLen: m.spec.MaxModelLen, maxSeqs: m.spec.MaxNumSeqs,
+		}
+	}
+	return ms, scratch, nil
+}
+
+// follow tells the models what the plan has for each.
+func (e *Engine) follow(plan *MemoryPlan) {
+	for i, m := range e.models {
+		p := &plan.Models[i]
+		m.cut = p.cut
+		m.info.WeightBytes, m.info.KVCacheDType = p.WeightBytes, p.KVCacheDType
+		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
+		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
+	}
 }
 
 // progress tells what is going on, one message at a time.

@@ -31,36 +31,37 @@ const (
 
 // MemoryPlan is what start-up decided about memory; serve prints it.
 type MemoryPlan struct {
-	Device      string // Info.Description
-	FreeBytes   int64  // free for us when the device was opened, before any weight was loaded
-	WeightBytes int64  // of all models, or WeightLimit
+	Device      string `json:"device"`       // Info.Description
+	FreeBytes   int64  `json:"free_bytes"`   // free for us when the device was opened, before any weight was loaded
+	WeightBytes int64  `json:"weight_bytes"` // of all models, or WeightLimit
 	// WeightLimit is what weights may take together when models take turns, being more than fit; 0: all fit.
-	WeightLimit  int64
-	ScratchBytes int64 // one buffer, for the largest step of any model
-	KVBytes      int64 // Pages * PageBytes
-	PageBytes    int64
-	Pages        int   // page 0 is padding and holds nothing
-	ReserveBytes int64 // left to everything else
-	Models       []ModelPlan
+	WeightLimit  int64       `json:"weight_limit_bytes"`
+	ScratchBytes int64       `json:"scratch_bytes"` // one buffer, for the largest step of any model
+	KVBytes      int64       `json:"kv_bytes"`      // Pages * PageBytes
+	PageBytes    int64       `json:"page_bytes"`
+	Pages        int         `json:"pages"`         // page 0 is padding and holds nothing
+	ReserveBytes int64       `json:"reserve_bytes"` // left to everything else
+	Models       []ModelPlan `json:"models"`
 }
 
 // ModelPlan is one model's part of a MemoryPlan.
 type ModelPlan struct {
-	Name          string
-	WeightBytes   int64
-	Parked        bool // at first: there is no room beside those before it
-	KVCacheDType  string
-	TokenBytes    int64 // of KV cache for one token of context, until a window leaves it behind
-	StateBytes    int64 // of recurrent state for one sequence; 0 for most models
-	BlockTokens   int   // of the group with the largest tokens
-	BlockBytes    int64
-	BlocksPerPage int
+	Name          string `json:"name"`
+	WeightBytes   int64  `json:"weight_bytes"`
+	Parked        bool   `json:"parked"` // at first: there is no room beside those before it
+	KVCacheDType  string `json:"kv_cache_dtype"`
+	TokenBytes    int64  `json:"token_bytes"`  // of KV cache for one token of context, until a window leaves it behind
+	StateBytes    int64  `json:"state_bytes"`  // of recurrent state for one sequence; 0 for most models
+	BlockTokens   int    `json:"block_tokens"` // of the group with the largest tokens
+	BlockBytes    int64  `json:"block_bytes"`
+	BlocksPerPage int    `json:"blocks_per_page"`
 	// Snapshots is how many recurrent states may be kept for prefix reuse alone.
 	// A long prompt leaves one every SnapshotTokens.
-	Snapshots, SnapshotTokens int
+	Snapshots      int `json:"snapshots"`
+	SnapshotTokens int `json:"snapshot_tokens"`
 	// CacheTokens is the longest sequence that fits if it has the whole pool.
-	CacheTokens int
-	MaxModelLen int
+	CacheTokens int `json:"cache_tokens"`
+	MaxModelLen int `json:"max_model_len"`
 
 	cut cut
 }
@@ -127,7 +128,11 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 		room = left // an explicit size may use the reserve
 	}
 	if kvBytes > room || kvBytes < need {
-		return p, fmt.Errorf("memory: %s", tooLittle(p, ms, kvBytes, need, left))
+		largest := int64(0)
+		for _, m := range ms {
+			largest = max(largest, m.weightBytes)
+		}
+		return p, &shortError{tooLittle(p, ms, kvBytes, need, left), max(0, largest-p.WeightBytes+max(kvBytes, need)-room)}
 	}
 
 	if p.PageBytes == 0 {
@@ -145,14 +150,24 @@ func planMemory(info kernels.Info, ms []planModel, batchTokens int, scratchBytes
 			return p, err
 		}
 		if m.maxModelLen > 0 && mp.MaxModelLen < m.context() {
-			return p, fmt.Errorf("memory: model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
-				m.name, m.context(), roundedText(mp.cut.pagesFor(m.context(), batchTokens)*p.PageBytes, math.Ceil), bytesText(p.KVBytes), mp.CacheTokens)
+			needs := mp.cut.pagesFor(m.context(), batchTokens) * p.PageBytes
+			return p, &shortError{fmt.Sprintf("model %s: max model length %d needs %s of KV cache, the pool has %s (%d tokens)",
+				m.name, m.context(), roundedText(needs, math.Ceil), bytesText(p.KVBytes), mp.CacheTokens), max(0, needs-p.KVBytes)}
 		}
 		p.Models = append(p.Models, mp)
 	}
 	p.place()
 	return p, nil
 }
+
+// shortError is a plan's refusal for want of memory. missing is how much more of it would do, 0 when more would not
+// help.
+type shortError struct {
+	text    string
+	missing int64
+}
+
+func (e *shortError) Error() string { return "memory: " + e.text }
 
 // heldStates is how many recurrent states a running sequence is best served with: its own and its
 // latest snapshot.

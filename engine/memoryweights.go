@@ -16,8 +16,8 @@ func (p *MemoryPlan) limitWeights(ms []planModel, need int64, useful float64, kv
 		}
 	}
 	if asked > 0 && largest.weightBytes > asked {
-		return fmt.Errorf("memory: the weights of model %s take %s, more than the %s that all weights may take",
-			largest.name, roundedText(largest.weightBytes, math.Ceil), roundedText(asked, math.Floor))
+		return &shortError{fmt.Sprintf("the weights of model %s take %s, more than the %s that all weights may take",
+			largest.name, roundedText(largest.weightBytes, math.Ceil), roundedText(asked, math.Floor)), 0}
 	}
 	limit := p.WeightBytes
 	if asked > 0 {

@@ -61,6 +61,13 @@ type vocabulary interface {
 
 func (m *model) name() string { return m.spec.Name }
 
+// takeShape notes what memory and steps depend on.
+func (m *model) takeShape() models.Shape {
+	s := m.impl.Shape()
+	m.maxPosition, m.padded, m.regimes = s.MaxPosition, s.Vocab, s.Regimes
+	return s
+}
+
 func (m *model) isEnd(id int32) bool {
 	_, found := slices.BinarySearch(m.ends, id)
 	return found

@@ -24,6 +24,8 @@ type Options struct {
 	Device  string
 	Threads int  // of the cpu device; 0: one a core
 	Exact   bool // float32 activations and KV cache instead of int8 and fp16
+	// FP16Accumulation sums products in fp16, 32 inputs at a time, where a card that computes can: cuda.Options.HalfAccumulate.
+	FP16Accumulation bool
 
 	// WeightMemory is what the weights on the device may take together; 0: what is free. Models beyond it are parked: their
 	// weights come when a request asks for them, in the place of others'.
@@ -80,9 +82,12 @@ type ModelSpec struct {
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
 	Quantize        string // "none" undoes that of Options
-	KeepAlive       *time.Duration
-	SLA             SLA
-	Weight          float64 // share of the device's time beside other models; 0: 1
+	// Floats makes a config.json that has no weights and names no quantisation stand for float weights, as the model's own
+	// files have them, and so does Quantize; else it stands for INT4, as checkpoint.OpenConfig tells.
+	Floats    bool
+	KeepAlive *time.Duration
+	SLA       SLA
+	Weight    float64 // share of the device's time beside other models; 0: 1
 }
 
 // maxLimit bounds what counts sequences and tokens of a step: far more than makes sense, and
@@ -140,6 +145,9 @@ func (o Options) withDefaults() (Options, error) {
 		if name != "" {
 			o.Device, card = name, true
 		}
+	}
+	if o.FP16Accumulation && !isCard(o.Device) {
+		return o, fmt.Errorf("engine: fp16 accumulation is for cards that compute, not for device %s", o.Device)
 	}
 	maxSeqs, maxTokens := 64, 512
 	if card {

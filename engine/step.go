@@ -132,7 +132,7 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 			}
 		}
 		if row.Samples > 0 {
-			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row.Seq.Sampled(), open))
+			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row.Seq, open))
 			s.flight, s.row = f, i
 		}
 	}
@@ -149,10 +149,14 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 	}
 }
 
-// sampling returns how to draw a sequence's next token; output is what is known of those it has
-// drawn so far, and open the feed that draws one more, -1 if there is none.
-func (st *step) sampling(s *sequence, output []int32, open int) kernels.SampleParams {
-	n := len(output)
+// sampling returns how to draw the next token of a sequence, which q is to the scheduler: it knows what was
+// drawn so far but for what open draws, a feed, -1 if there is none.
+func (st *step) sampling(s *sequence, q *sched.Sequence, open int) kernels.SampleParams {
+	n := q.SampledTokens()
+	var output []int32
+	if s.penalised() {
+		output = q.Sampled()
+	}
 	if open >= 0 {
 		n++
 		if s.penalised() {

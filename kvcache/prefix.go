@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"slices"
 )
 
 // hash names what a full block holds: SHA-256 over the hash of the block before it, or the root
@@ -31,16 +32,17 @@ func (c *Cache) chainTo(t *BlockTable, g, i int, tokens []int32) hash {
 	for j := len(gt.chain); j <= i; j++ {
 		parent := &gt.root
 		if j > 0 {
-			parent = &gt.chain[j-1]
+			parent = gt.hashOf(j - 1)
 		}
-		buf := append(c.buf[:0], parent[:]...)
-		for _, id := range tokens[j*size : (j+1)*size] {
-			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
+		c.buf = slices.Grow(c.buf[:0], len(hash{})+4*size)[:len(hash{})+4*size]
+		to := c.buf[copy(c.buf, parent[:]):]
+		for k, id := range tokens[j*size : (j+1)*size] {
+			binary.LittleEndian.PutUint32(to[4*k:], uint32(id))
 		}
-		c.buf = buf
-		gt.chain = append(gt.chain, sha256.Sum256(buf))
+		gt.tip, gt.hashed = sha256.Sum256(c.buf), j+1
+		gt.chain = append(gt.chain, gt.tip)
 	}
-	return gt.chain[i]
+	return *gt.hashOf(i)
 }
 
 // find returns the block that holds what group g's block i of tokens would hold.
@@ -172,7 +174,7 @@ func (c *Cache) sealAll(t *BlockTable, tokens []int32) {
 		}
 		for ; (gt.sealed+1)*cfg.BlockTokens <= n; gt.sealed++ {
 			c.chainTo(t, g, gt.sealed, tokens)
-			c.enter(gt.blocks[gt.sealed], &gt.chain[gt.sealed])
+			c.enter(gt.blockAt(gt.sealed), gt.hashOf(gt.sealed))
 		}
 	}
 	t.tokens = n

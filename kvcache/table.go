@@ -21,11 +21,39 @@ type BlockTable struct {
 }
 
 type groupTable struct {
-	blocks []BlockID // by position; Padding where a window has moved on
-	first  int       // blocks before this one are Padding
 	sealed int       // blocks before this one were offered to the index
+	first  int       // blocks before this one are Padding
+	blocks []BlockID // by position; Padding where a window has moved on
 	chain  []hash    // of the full blocks, as far as they were needed; outlives Release
+
+	// tip is the hash of block hashed-1, if hashed > 0, and last is block ends-1, if ends > 0: the newest, mostly, at hand without
+	// the ends of chain and blocks, which are far away.
+	tip    hash
+	hashed int
+	ends   int
+	last   BlockID
 	root   hash
+}
+
+// hashOf is the hash of a full block, which chain has, and blockAt the block.
+func (g *groupTable) hashOf(i int) *hash {
+	if i == g.hashed-1 {
+		return &g.tip
+	}
+	return &g.chain[i]
+}
+
+func (g *groupTable) blockAt(i int) BlockID {
+	if i == g.ends-1 {
+		return g.last
+	}
+	return g.blocks[i]
+}
+
+// newest keeps the block that was added last.
+func (g *groupTable) newest(id BlockID) {
+	g.blocks = append(g.blocks, id)
+	g.ends, g.last = len(g.blocks), id
 }
 
 // NewTable returns an empty table.
@@ -53,7 +81,7 @@ func (t *BlockTable) clear() {
 	t.tokens, t.given, t.next, t.state = 0, 0, 0, stateTable{}
 	for i := range t.groups {
 		g := &t.groups[i]
-		g.blocks, g.first, g.sealed = g.blocks[:0], 0, 0
+		g.blocks, g.first, g.sealed, g.ends = g.blocks[:0], 0, 0, 0
 	}
 }
 
@@ -72,7 +100,7 @@ func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	for i, cfg := range c.cfg.Groups {
 		need += max(0, c.want(cfg, n, ahead)-len(t.groups[i].blocks))
 	}
-	if t.state.own == nil {
+	if c.statePages > 0 && t.state.own == nil {
 		pages = c.statePages
 	}
 	if need+pages == 0 {
@@ -88,7 +116,7 @@ func (c *Cache) extend(t *BlockTable, n, ahead int) bool {
 	for i, cfg := range c.cfg.Groups {
 		g := &t.groups[i]
 		for want := c.want(cfg, n, ahead); len(g.blocks) < want; {
-			g.blocks = append(g.blocks, c.alloc(i))
+			g.newest(c.alloc(i))
 		}
 	}
 	t.given = c.given(t)
@@ -115,24 +143,19 @@ type Growing struct {
 // the sum is only so that no look is left out.
 func (c *Cache) Prepare(list []Growing) (sum int) {
 	for _, x := range list {
-		sum += x.Table.tokens + x.Table.one[0].sealed
+		sum += x.Table.tokens + len(x.Table.one[0].chain) + int(x.Table.one[0].last)
 	}
-	for _, x := range list {
+	for _, x := range list { // where the next block and the next hash are written, too, for a store waits as long as a look
 		for i := range x.Table.groups {
 			g := &x.Table.groups[i]
-			if n := len(g.blocks); n > 0 {
-				sum += int(g.blocks[n-1])
+			if n := len(g.blocks); n < cap(g.blocks) {
+				sum += int(g.blocks[:n+1][n])
 			}
-			if n := len(g.chain); n > 0 {
-				sum += int(g.chain[n-1][0])
+			if n := len(g.chain); n < cap(g.chain) {
+				sum += int(g.chain[:n+1][n][0])
 			}
-		}
-	}
-	for _, x := range list {
-		for i := range x.Table.groups {
-			g := &x.Table.groups[i]
-			if n := len(g.blocks); n > 0 && g.blocks[n-1] != Padding {
-				sum += int(c.block(g.blocks[n-1]).refs)
+			if g.ends > 0 {
+				sum += int(c.block(g.last).refs)
 			}
 		}
 	}
@@ -149,7 +172,7 @@ func (c *Cache) Prepare(list []Growing) (sum int) {
 	for _, x := range list {
 		for i := range x.Table.groups {
 			if g := &x.Table.groups[i]; len(g.chain) > g.sealed {
-				sum += int(c.index.slots[c.index.home(&g.chain[g.sealed])])
+				sum += int(c.index.slots[c.index.home(g.hashOf(g.sealed))])
 			}
 		}
 	}
@@ -254,7 +277,9 @@ func (c *Cache) slide(t *BlockTable) {
 		g := &t.groups[i]
 		for keep := firstSeen(cfg, t.tokens); g.first < keep; g.first++ {
 			c.unref(g.blocks[g.first])
-			g.blocks[g.first] = Padding
+			if g.blocks[g.first] = Padding; g.ends == g.first+1 {
+				g.ends = 0
+			}
 		}
 	}
 }
@@ -291,6 +316,12 @@ func (c *Cache) Truncate(t *BlockTable, n int) int {
 		g.first = min(g.first, len(g.blocks))
 		g.sealed = min(g.sealed, n/cfg.BlockTokens)
 		g.chain = g.chain[:min(len(g.chain), n/cfg.BlockTokens)]
+		if g.hashed > len(g.chain) {
+			g.hashed = 0
+		}
+		if g.ends > len(g.blocks) {
+			g.ends = 0
+		}
 	}
 	t.tokens = min(t.tokens, n)
 	if n == 0 {

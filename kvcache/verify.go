@@ -117,6 +117,9 @@ func (c *Cache) countRefs() (map[BlockID]int, error) {
 				}
 				continue
 			}
+			if g.hashed > len(g.chain) || g.hashed > 0 && g.tip != g.chain[g.hashed-1] || g.ends > len(g.blocks) || g.ends > 0 && g.last != g.blocks[g.ends-1] {
+				return nil, fmt.Errorf("group %d: the newest of %d blocks and %d hashes are said to be %d and %d, and differ", i, len(g.blocks), len(g.chain), g.ends, g.hashed)
+			}
 			if t.tokens > len(g.blocks)*cfg.BlockTokens || g.first > firstSeen(cfg, t.tokens) {
 				return nil, fmt.Errorf("group %d: %d tokens in %d blocks from %d on", i, t.tokens, len(g.blocks), g.first)
 			}

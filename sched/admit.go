@@ -67,9 +67,10 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 	}
 	for i, seq := range seqs {
 		s.age++
-		seq.age, seq.arrival, seq.queue, seq.state = s.age, now, q, waiting
+		seq.age, seq.queue, seq.state, seq.rest = s.age, q, waiting, &rest{}
 		seq.came, seq.sla = s.at(now), q.slaOf(seq.SLA)
 		seq.tokens = slices.Clone(seq.Prompt)
+		seq.length, seq.prompt, seq.limit = len(seq.Prompt), int32(len(seq.Prompt)), int32(len(seq.Prompt)+seq.MaxTokens)
 		seq.due = seq.nextDue()
 		seq.marks = append(slices.Clone(seq.Marks), len(seq.Prompt)-1)
 		slices.Sort(seq.marks)
@@ -85,7 +86,7 @@ func (s *Scheduler) Submit(now time.Time, seqs ...*Sequence) error {
 		q.enqueue(seq)
 		work := 0.0
 		if seq.place >= 0 {
-			work = q.newWork(len(seq.tokens), a.cached)
+			work = q.newWork(seq.length, a.cached)
 		}
 		s.promise(seq, work)
 	}
@@ -212,6 +213,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 		q.running = insert(q.running, seq)
 		seq.state = running
 		seq.reserve()
+		s.newTail(seq)
 		s.unblock(seq)
 		s.overtake(seq)
 		s.prompts = insert(s.prompts, seq)
@@ -232,7 +234,7 @@ func (s *Scheduler) admit(q *queue, used, share, budget int) {
 func (q *Sequence) reserve() {
 	n := min(q.MaxTokens-q.sampled(), reserved)
 	q.tokens = slices.Grow(q.tokens, n)
-	q.queue.Cache.Reserve(q.blocks, len(q.tokens)+n)
+	q.queue.Cache.Reserve(q.blocks, q.length+n)
 }
 
 // next is who should be admitted now: while memory is held, and once in fairTurn, the oldest.
@@ -260,7 +262,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 	}
 	ok := s.lookUp(seq, share)
 	if !ok && !others { // what was found lies on too many pages for a state block beside it
-		ok = q.Cache.Extend(seq.blocks, min(share, len(seq.tokens)), len(seq.tokens))
+		ok = q.Cache.Extend(seq.blocks, min(share, seq.length), seq.length)
 	}
 	if ok && others {
 		ok = q.Cache.Available() >= max(1, len(q.running)/8, s.growth(q, seq))
@@ -273,7 +275,7 @@ func (s *Scheduler) fit(q *queue, seq *Sequence, share int) bool {
 	hit := seq.blocks.Tokens()
 	seq.computed, seq.planned = hit, hit
 	if seq.shares() {
-		q.stats.PrefixQueried += uint64(len(seq.tokens))
+		q.stats.PrefixQueried += uint64(seq.length)
 		q.stats.PrefixHit += uint64(hit)
 	}
 	if !seq.prefilled && seq.sampled() == 0 {
@@ -292,7 +294,7 @@ func (s *Scheduler) lookUp(seq *Sequence, share int) bool {
 	if seq.shares() {
 		hit = c.Match(seq.blocks, seq.tokens)
 	}
-	if c.Extend(seq.blocks, min(hit+share, len(seq.tokens)), len(seq.tokens)) {
+	if c.Extend(seq.blocks, min(hit+share, seq.length), seq.length) {
 		return true
 	}
 	c.Release(seq.blocks)
@@ -301,7 +303,7 @@ func (s *Scheduler) lookUp(seq *Sequence, share int) bool {
 
 // newTable gives seq, which has no blocks, a table for the regime of its tokens.
 func (s *Scheduler) newTable(seq *Sequence) {
-	seq.blocks, seq.regime = seq.queue.table(seq.Identity, len(seq.tokens))
+	seq.blocks, seq.regime = seq.queue.table(seq.Identity, seq.length)
 }
 
 // table returns an empty table for a sequence of so many tokens, and their regime.

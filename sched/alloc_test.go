@@ -78,19 +78,22 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestHotLines: what a step asks of a decoding sequence is in the first three lines of memory, and a Sequence in a size of which the
-// allocator aligns all to lines.
+// TestHotLines: what a step asks of a decoding sequence is in the first two lines of memory, and a Sequence in a size of which the
+// allocator aligns all to lines, and a tail is a line.
 func TestHotLines(t *testing.T) {
 	const line = 64
 	seq := reflect.TypeFor[Sequence]()
-	for _, name := range []string{"Prompt", "EndTokens", "MinTokens", "MaxTokens", "tokens", "blocks", "planned", "computed", "pending", "queue",
-		"first", "last", "soon", "sla", "quiet", "epoch", "drafts", "state", "late", "streaming", "prefilled", "drafting", "promised", "plain"} {
+	for _, name := range []string{"tail", "length", "planned", "computed", "pending", "quiet", "limit", "prompt", "newest", "epoch", "drafts", "state", "fill",
+		"late", "streaming", "prefilled", "drafting", "promised", "plain", "first", "last", "soon", "sla", "EndTokens"} {
 		f, ok := seq.FieldByName(name)
-		if end := f.Offset + f.Type.Size(); !ok || end > 3*line {
+		if end := f.Offset + f.Type.Size(); !ok || end > 2*line {
 			t.Errorf("%s ends at %d", name, end)
 		}
 	}
-	if seq.Size() > 512 || seq.Size() <= 480 {
+	if n := reflect.TypeFor[tail]().Size(); n != line {
+		t.Errorf("a tail is %d bytes", n)
+	}
+	if seq.Size() > 448 || seq.Size() <= 416 {
 		t.Errorf("a Sequence is %d bytes", seq.Size())
 	}
 }

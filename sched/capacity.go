@@ -378,7 +378,7 @@ func (e *estimate) usual(most int) float64 {
 func (q *queue) meanWaiting() float64 {
 	sum, n := 0, 0
 	for _, seq := range q.waiting[:min(8, len(q.waiting))] {
-		sum += len(seq.tokens)
+		sum += seq.length
 		n++
 	}
 	return float64(sum) / float64(n)

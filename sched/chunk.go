@@ -42,7 +42,7 @@ func (s *Scheduler) promptTokens(q *queue, w Work, room int, now time.Duration) 
 	start /= max(1, len(s.prompts))
 	n := q.tokensIn(w, start, room, s.stepLimit(q, now))
 	if urgent != nil && urgent.nextDue() != never { // a step that ends it in time is better than a longer one
-		if soon := q.tokensIn(w, start, n, (urgent.nextDue() - now).Seconds()); soon >= len(urgent.tokens)-urgent.planned {
+		if soon := q.tokensIn(w, start, n, (urgent.nextDue() - now).Seconds()); soon >= urgent.length-urgent.planned {
 			n = soon
 		}
 	}

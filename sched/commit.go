@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/openinfer-go/openinfer/kvcache"
@@ -40,7 +41,6 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 		err = out.check(p)
 	}
 	at := s.at(now)
-	s.touch(p.queue)
 	for i := range p.Rows {
 		r := &p.Rows[i]
 		switch {
@@ -56,9 +56,10 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 			if out.Stop != nil {
 				stop = out.Stop[i]
 			}
-			s.commitSample(r, i, out.Tokens[i], stop, at)
+			s.commitSample(&p.queue.stats, r, i, out.Tokens[i], stop, at)
 		}
 	}
+	s.seal(true)
 	s.spare = append(s.spare, p)
 }
 
@@ -66,20 +67,55 @@ func (s *Scheduler) Commit(p *Plan, out Output, err error, now time.Time) {
 // little else between, the processor waits for many lines at once instead of for one after the other.
 func (s *Scheduler) touch(q *queue) {
 	sum := 0
-	for _, seq := range q.running {
-		sum += seq.MaxTokens + seq.planned + seq.quiet
-	}
 	s.growing = s.growing[:0]
 	for _, seq := range q.running {
-		if t := seq.tokens; len(t) < cap(t) { // where the next one goes
-			sum += int(t[:len(t)+1][len(t)])
-		}
-		if seq.planned >= seq.quiet {
-			s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks, Tokens: seq.tokens[:min(seq.planned, len(seq.tokens))]})
+		sum += seq.length + int(seq.last)
+	}
+	for _, seq := range q.running {
+		sum += int(seq.tail[0])
+		if seq.planned >= int(seq.quiet) {
+			s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks})
 		}
 	}
 	s.touched = sum + q.Cache.Prepare(s.growing)
 }
+
+// seal tells the cache what was computed of the sequences in s.filled. It is called once for all rows of a step, and before one
+// of them gives blocks back. ahead says that they go on: while there is plenty, each gets the blocks of its next token at once, as its
+// table is at hand.
+func (s *Scheduler) seal(ahead bool) {
+	if len(s.filled) == 0 {
+		return
+	}
+	sum := 0
+	for _, seq := range s.filled {
+		if t := seq.tokens; len(t) < cap(t) { // where the tail goes
+			sum += int(t[:len(t)+1][len(t)])
+		}
+	}
+	s.growing = s.growing[:0]
+	for _, seq := range s.filled {
+		if seq.spill(); seq.computed > len(seq.tokens) {
+			seq.flush()
+		}
+		s.growing = append(s.growing, kvcache.Growing{Table: seq.blocks, Tokens: seq.tokens[:seq.computed]})
+	}
+	q := s.filled[0].queue
+	s.touched = sum + q.Cache.Prepare(s.growing)
+	ahead = ahead && !q.recurrent && q.Cache.Available() >= 2*s.runs()
+	for _, seq := range s.filled {
+		n := seq.computed
+		q.Cache.Seal(seq.blocks, seq.tokens[:n])
+		if ahead {
+			q.Cache.Extend(seq.blocks, n+1, 0)
+		}
+		seq.hush()
+	}
+	s.filled = s.filled[:0]
+}
+
+// hush notes how many tokens seq may have before its blocks are to be looked at.
+func (q *Sequence) hush() { q.quiet = int32(min(q.queue.Cache.Quiet(q.blocks), math.MaxInt32)) }
 
 // check finds outputs that do not belong to the plan: a step that answers another question fails.
 func (o *Output) check(p *Plan) error {
@@ -106,17 +142,16 @@ func (s *Scheduler) commitChunk(r *Row, row int) {
 	seq.wanted = max(seq.wanted, r.LogitsTo)
 	s.computed(seq, r.Start+r.N)
 	s.progress(seq)
-	if seq.MaxTokens == 0 && seq.computed == len(seq.tokens) {
+	if seq.MaxTokens == 0 && seq.computed == seq.length {
 		s.finish(seq, Event{Row: row, Reason: Length})
 	}
 }
 
-// commitSample commits a row that yields tokens, now. stop is the number of its tokens after which a
+// commitSample commits a row that yields tokens, now, of a model with these counters. stop is the number of its tokens after which a
 // stop string ends the sequence, or 0.
-func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now time.Duration) {
+func (s *Scheduler) commitSample(st *ModelStats, r *Row, row int, tokens []int32, stop int, now time.Duration) {
 	seq := r.Seq
 	known := r.Start + r.N - r.Drafts // positions before it held tokens of the sequence
-	st := &seq.queue.stats
 	if r.N-r.Drafts > 1 {
 		st.PromptTokens += uint64(r.N - r.Drafts)
 	}
@@ -131,7 +166,7 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 	if len(tokens) == 0 {
 		s.computed(seq, known-1)
 		s.truncate(seq, known-1)
-		if n := int32(len(seq.tokens)); seq.barrenAt != n {
+		if n := seq.length; seq.barrenAt != n {
 			seq.barren, seq.barrenAt = 0, n
 		}
 		if seq.barren++; seq.barren >= maxBarren {
@@ -153,7 +188,7 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 	}
 	st.SampledTokens += uint64(n)
 	s.computed(seq, known+n-1) // all but the last token
-	yield := seq.tokens[len(seq.tokens)-n:]
+	yield := tokens[:n:n]
 	if reason != None {
 		s.finish(seq, Event{Tokens: yield, Index: index, Row: row, Reason: reason})
 		return
@@ -170,16 +205,15 @@ func (s *Scheduler) commitSample(r *Row, row int, tokens []int32, stop int, now 
 // truncate makes seq go on from its first n tokens, or fewer when its state does not come back there.
 // Rows in flight are void.
 func (s *Scheduler) truncate(seq *Sequence, n int) {
+	s.seal(false)
 	seq.rewind(seq.queue.Cache.Truncate(seq.blocks, n))
 }
 
-// computed says that the first n tokens of seq are stored.
+// computed says that the first n tokens of seq are stored; seal tells the cache.
 func (s *Scheduler) computed(seq *Sequence, n int) {
 	seq.computed = n
-	if n >= seq.quiet {
-		c := seq.queue.Cache
-		c.Seal(seq.blocks, seq.tokens[:n])
-		seq.quiet = c.Quiet(seq.blocks)
+	if n >= int(seq.quiet) {
+		s.filled = append(s.filled, seq)
 	}
 	if !seq.prefilled && n >= len(seq.Prompt)-1 {
 		seq.prefilled = true

@@ -137,7 +137,7 @@ func newDay(t *testing.T, rate float64) *day {
 		n := d.counts[e.Seq.Model]
 		n.sampled += uint64(len(e.Tokens))
 		if len(e.Tokens) > 0 && e.Index == 0 {
-			n.wait = max(n.wait, d.now.Sub(e.Seq.Arrival()))
+			n.wait = max(n.wait, d.now.Sub(d.s.epoch.Add(e.Seq.came)))
 		}
 		if e.Reason == None {
 			return

@@ -45,7 +45,7 @@ func (q *Sequence) nextDue() time.Duration {
 		}
 		due := before + q.sla.TPOT
 		if n > 0 {
-			due = min(due, q.first+q.sla.TPOT*time.Duration(n+q.pending)-q.sla.TPOT*time.Duration(min(n, 4))/8)
+			due = min(due, q.first+q.sla.TPOT*time.Duration(n+int(q.pending))-q.sla.TPOT*time.Duration(min(n, 4))/8)
 		}
 		return due
 	}
@@ -54,7 +54,7 @@ func (q *Sequence) nextDue() time.Duration {
 
 // decoding says that all but its last token is computed, so that a step gives it another one.
 func (q *Sequence) decoding() bool {
-	return q.sampled()+q.pending > 0 && len(q.tokens)+q.pending-q.planned <= 1
+	return q.sampled()+int(q.pending) > 0 && q.length+int(q.pending)-q.planned <= 1
 }
 
 // survey is what a queue's sequences need, as last counted: what the choice between models, the length of
@@ -73,6 +73,18 @@ type survey struct {
 	perTok               float64 // seconds that a prompt token adds to steps
 }
 
+// count counts a running sequence whose next token is due then, if it decodes.
+func (v *survey) count(seq *Sequence, due time.Duration) {
+	switch {
+	case due != never:
+		v.rowDue = min(v.rowDue, due)
+	case seq.late:
+		v.late++
+	default:
+		v.plain++
+	}
+}
+
 // look counts again what has changed since.
 func (s *Scheduler) look(q *queue, now time.Duration) {
 	if !q.dirty {
@@ -80,12 +92,18 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 	}
 	q.dirty = false
 	v := survey{rowDue: never, latest: never, promptLatest: never}
+	s.unsure = s.unsure[:0]
 	for _, seq := range q.running {
 		v.growth += q.cost.tokensLeft(seq)
-		if !seq.decoding() {
+		decodes := seq.decoding()
+		if decodes {
+			v.decode.add(seq.length+int(seq.pending)-1, 1, 1)
+		}
+		if !decodes || seq.behind(now) {
+			s.unsure = append(s.unsure, seq)
 			continue
 		}
-		v.decode.add(len(seq.tokens)+seq.pending-1, 1, 1)
+		v.count(seq, seq.nextDue())
 	}
 	v.seconds = q.stepSeconds(v.decode)
 	chunk := q.typicalChunk()
@@ -94,29 +112,22 @@ func (s *Scheduler) look(q *queue, now time.Duration) {
 	if len(q.waiting) > 0 || v.decode.Rows < len(q.running) {
 		v.least += q.promptSeconds(v.decode, minChunk, 0)
 	}
-	least := seconds(v.least)
-	for _, seq := range q.running {
+	for _, seq := range s.unsure {
 		if !seq.late && seq.hasSLA() && s.hopeless(q, seq, now, v.seconds) {
 			s.giveUp(seq)
 		}
 		due := seq.nextDue()
-		if due == never {
-			if seq.late {
-				v.late++
-			} else {
-				v.plain++
-			}
+		if due == never || seq.decoding() {
+			v.count(seq, due)
 			continue
 		}
-		if seq.decoding() {
-			v.rowDue = min(v.rowDue, due)
-			v.latest = min(v.latest, due-least)
-		} else {
-			left := len(seq.tokens) - seq.planned
-			seq.latest = due - seconds(v.least+(v.perTok*float64(left)+q.contextSeconds(seq.planned, left)))
-			v.promptLatest = min(v.promptLatest, seq.latest)
-			v.latest = min(v.latest, seq.latest)
-		}
+		left := seq.length - seq.planned
+		seq.latest = due - seconds(v.least+(v.perTok*float64(left)+q.contextSeconds(seq.planned, left)))
+		v.promptLatest = min(v.promptLatest, seq.latest)
+	}
+	v.latest = v.promptLatest
+	if v.rowDue != never {
+		v.latest = min(v.latest, v.rowDue-seconds(v.least))
 	}
 	q.survey = v
 	for len(q.running) < q.MaxSeqs {
@@ -143,11 +154,16 @@ func (q *queue) latestStart(seq *Sequence) time.Duration {
 	if seq.due == never {
 		return never
 	}
-	n := len(seq.tokens)
+	n := seq.length
 	return seq.due - seconds(q.least+q.perTok*float64(n)+q.contextSeconds(0, n))
 }
 
 func (q *Sequence) hasSLA() bool { return q.sla != SLA{} }
+
+// behind says that a sequence with a TPOT that can still be met has fewer tokens than by that.
+func (q *Sequence) behind(now time.Duration) bool {
+	return q.sla.TPOT != 0 && !q.late && now > q.first+q.sla.TPOT*time.Duration(q.sampled()+int(q.pending))
+}
 
 // hopeless says that the SLA cannot be met any more by steps from now on, when those in flight have ended: the first token's time has passed, or will have even if all
 // goes twice as fast as predicted; or the mean per token will be too long although every step from now on, for as
@@ -159,10 +175,10 @@ func (s *Scheduler) hopeless(q *queue, seq *Sequence, now time.Duration, step fl
 			return false
 		}
 		due := seq.came + seq.sla.TTFT
-		left := len(seq.tokens) - seq.planned
+		left := seq.length - seq.planned
 		return now > due || now+seconds(q.promptSeconds(Work{}, left, seq.planned)/2) > due
 	}
-	if seq.sla.TPOT == 0 || now <= seq.first+seq.sla.TPOT*time.Duration(n+seq.pending) {
+	if !seq.behind(now) {
 		return false
 	}
 	more := max(1, q.cost.tokensLeft(seq)) // with those in flight, which are there by now
@@ -275,7 +291,7 @@ func (s *Scheduler) progress(seq *Sequence) {
 		return
 	}
 	if i, ok := s.findPromise(seq.came+seq.sla.TTFT, seq.age); ok {
-		q, left := seq.queue, len(seq.tokens)-seq.computed
+		q, left := seq.queue, seq.length-seq.computed
 		work := q.survey.perTok*float64(left) + q.contextSeconds(seq.computed, left)
 		s.backlog += work - s.promises[i].work
 		s.promises[i].work = work

@@ -113,7 +113,7 @@ func (e *estimate) finished(sampled int) { average(&e.output, float64(max(1, sam
 // for more; of one that has sampled more than usual, a quarter of it.
 func (e *estimate) tokensLeft(seq *Sequence) float64 {
 	n := seq.sampled()
-	left := float64(seq.MaxTokens - n)
+	left := float64(int(seq.limit) - seq.length)
 	if usual := e.output - float64(n); e.output > 0 && usual < left {
 		left = min(left, max(usual, e.output/4, 1))
 	}
@@ -135,7 +135,7 @@ func (q *queue) ends() (first, each float64) {
 	step := max(e.interval, e.step)
 	prompts, tokens, longest := 0, 0, 0.0
 	count := func(seq *Sequence) {
-		if n := len(seq.tokens) - seq.computed; n > 1 {
+		if n := seq.length - seq.computed; n > 1 {
 			prompts++
 			tokens += n
 		}
@@ -192,7 +192,7 @@ func (p *pace) factor() float64 { return min(max((p.done+0.5)/(p.foreseen+0.5), 
 func (q *queue) restOf() float64 {
 	step, rest := max(q.cost.interval, q.cost.step), 0.0
 	for _, seq := range q.running {
-		left := len(seq.tokens) - seq.computed
+		left := seq.length - seq.computed
 		rest = max(rest, q.cost.tokensLeft(seq)*step+q.promptSeconds(q.decode, left, seq.computed))
 	}
 	return rest

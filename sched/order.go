@@ -100,7 +100,7 @@ func (q *queue) letGo(seq *Sequence) {
 	}
 }
 
-func (q *queue) laneOf(seq *Sequence) uint8 { return uint8(b2i(len(seq.tokens) > q.MaxBatchTokens)) }
+func (q *queue) laneOf(seq *Sequence) uint8 { return uint8(b2i(seq.length > q.MaxBatchTokens)) }
 
 // enqueue puts a waiting sequence in order, unless it waits for another one to compute its prompt.
 func (q *queue) enqueue(seq *Sequence) {
@@ -158,7 +158,7 @@ func (q *queue) countPlain(seq *Sequence, by int) {
 func (q *queue) chargeKey(seq *Sequence) {
 	a := seq.account
 	q.given = max(q.given, a.used)
-	a.used += float64(len(seq.tokens)-seq.planned) + q.cost.tokensLeft(seq)
+	a.used += float64(seq.length-seq.planned) + q.cost.tokensLeft(seq)
 	for i := range a.lane {
 		if l := &a.lane[i]; len(l.seqs.list) > 0 {
 			q.lanes[i].fix(l.place)

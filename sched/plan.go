@@ -38,8 +38,8 @@ func (r *Row) Token(pos int) (id int32, known bool) {
 	if d := pos - (r.Start + r.N - r.Drafts); d >= 0 {
 		return r.Draft[d], true
 	}
-	if pos < len(r.Seq.tokens) {
-		return r.Seq.tokens[pos], true
+	if pos < r.Seq.length {
+		return r.Seq.token(pos), true
 	}
 	return 0, false
 }
@@ -91,9 +91,11 @@ func (s *Scheduler) Plan(now time.Time) *Plan {
 		before := q.served
 		s.charge(p)
 		soon := at + seconds(p.said)
-		for i := range p.Rows { // last: snapshots take what memory is left
+		for i := range p.Rows {
+			p.Rows[i].Seq.soon = soon
+		}
+		for i := 0; q.recurrent && i < len(p.Rows); i++ { // last: snapshots take what memory is left
 			r := &p.Rows[i]
-			r.Seq.soon = soon
 			n := len(p.runs)
 			if p.runs = q.Cache.Advance(p.runs, r.Seq.blocks, r.Start, r.Start+r.N, r.Seq.marks); len(p.runs) > n {
 				r.Runs = p.runs[n:len(p.runs):len(p.runs)]
@@ -255,8 +257,13 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 	// Decodes, oldest first. Preemption shortens q.running from its end. MaxSeqs is at most
 	// MaxBatchTokens, so all have a row, and drafts take half of the rest.
 	drafts := (budget - len(q.running)) / 2
+	regimes := len(q.Regimes) > 0
 	for i := 0; i < len(q.running); i++ {
 		seq := q.running[i]
+		if !regimes && seq.flows() {
+			p.add(seq)
+			continue
+		}
 		n := seq.todo()
 		if n > 0 && seq.shifts() {
 			s.shift(seq)
@@ -294,7 +301,7 @@ func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	if seq.pending == 0 {
 		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
 		if r := seq.queue.Regimes; drafts > 0 && seq.Regime() < len(r) { // the row belongs to one regime
-			drafts = min(drafts, r[seq.regime]-len(seq.tokens))
+			drafts = min(drafts, r[seq.regime]-seq.length)
 		}
 	}
 	// Nobody is preempted for a draft.
@@ -332,7 +339,7 @@ func (s *Scheduler) planPrompts(p *Plan, budget int) {
 // grow gives a running sequence blocks for n more tokens. A dry pool preempts the youngest
 // sequence of any model, until there is room or that is seq itself, so the oldest always advances.
 func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
-	if seq.planned+n <= seq.quiet {
+	if seq.planned+n <= int(seq.quiet) {
 		return true
 	}
 	for !seq.queue.Cache.Extend(seq.blocks, seq.planned+n, 0) {
@@ -346,8 +353,24 @@ func (s *Scheduler) grow(p *Plan, seq *Sequence, n int) bool {
 			return false
 		}
 	}
-	seq.quiet = seq.queue.Cache.Quiet(seq.blocks)
+	seq.hush()
 	return true
+}
+
+// flows says that its next row is what most are, a token that follows a sampled one: there are blocks for it, and it has no drafts.
+func (q *Sequence) flows() bool {
+	known := q.length + int(q.pending)
+	return known-q.planned == 1 && q.planned >= int(q.prompt) && q.planned < int(q.quiet) && known < int(q.limit) && q.drafts == 0 && !q.drafting
+}
+
+// add adds the next row of a sequence that flows: what addRow would do, with nothing to ask.
+func (p *Plan) add(seq *Sequence) {
+	p.Rows = append(p.Rows, Row{})
+	r := &p.Rows[len(p.Rows)-1] // in place: a copy of it would have to wait for the parts
+	r.Seq, r.Start, r.N, r.Samples, r.epoch = seq, seq.planned, 1, 1, seq.epoch
+	seq.planned++
+	seq.pending++
+	p.Tokens++
 }
 
 // addRow adds n tokens of seq, and drafts after them, to the plan.
@@ -356,7 +379,7 @@ func (s *Scheduler) addRow(p *Plan, seq *Sequence, n, drafts int) {
 	r := &p.Rows[len(p.Rows)-1] // in place: a copy of it would have to wait for the parts
 	r.Seq, r.Start, r.N, r.Drafts, r.epoch = seq, seq.planned, n+drafts, drafts, seq.epoch
 	seq.planned += n
-	if seq.planned == len(seq.tokens)+seq.pending && seq.MaxTokens > 0 {
+	if seq.planned == seq.length+int(seq.pending) && seq.MaxTokens > 0 {
 		r.Samples = 1 + drafts
 		if drafts > 0 {
 			r.Draft = seq.draft[:drafts]

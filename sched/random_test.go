@@ -203,7 +203,7 @@ func (w *world) plan(t *rapid.T) *Plan {
 			t.Fatalf("row %d of %s: %+v", i, p.Model, *r)
 		}
 		seen[r.Seq] = true
-		known := len(r.Seq.tokens) + r.Seq.pending
+		known := r.Seq.length + int(r.Seq.pending)
 		if r.Samples == 1 {
 			known-- // the one that it samples
 		}
@@ -212,8 +212,8 @@ func (w *world) plan(t *rapid.T) *Plan {
 		}
 		tokens += r.N
 		end := r.Start + r.N - r.Drafts
-		if last := end == len(r.Seq.tokens)+r.Seq.pending-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
-			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, len(r.Seq.tokens), r.Seq.pending, r.Samples)
+		if last := end == r.Seq.length+int(r.Seq.pending)-min(1, r.Samples-r.Drafts); r.Samples > 0 != (last && r.Seq.MaxTokens > 0) && r.Drafts == 0 {
+			t.Fatalf("row %d ends at %d of %d+%d tokens, %d samples", i, end, r.Seq.length, r.Seq.pending, r.Samples)
 		}
 	}
 	for seq, epoch := range decoding {
@@ -355,7 +355,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 		},
 		"draft": func(t *rapid.T) {
 			tr := w.drawAlive(t)
-			d := append([]int32(nil), tr.tokens[len(tr.seq.tokens):min(len(tr.tokens), len(tr.seq.tokens)+uniform(t, "k", 0, 5))]...)
+			d := append([]int32(nil), tr.tokens[tr.seq.length:min(len(tr.tokens), tr.seq.length+uniform(t, "k", 0, 5))]...)
 			if i := uniform(t, "wrong", 0, 5); i < len(d) {
 				d[i] = 500
 			}

@@ -355,7 +355,7 @@ func (s *Scheduler) choose(now time.Time) {
 		if !q.asks() || !q.called() {
 			continue
 		}
-		at := q.deadline(now)
+		at := s.deadline(q, now)
 		if best == nil || s.sooner(q, at, best, bestAt) {
 			best, bestAt = q, at
 		}
@@ -390,13 +390,13 @@ func (a *queue) before(b *queue) bool {
 }
 
 // deadline is when the first token of a waiting sequence is due, the soonest that can still be met; zero for none.
-func (q *queue) deadline(now time.Time) time.Time {
+func (s *Scheduler) deadline(q *queue, now time.Time) time.Time {
 	var soonest time.Time
 	for _, seq := range q.waiting {
 		if seq.sla.TTFT == 0 || seq.late || seq.sampled() > 0 {
 			continue
 		}
-		at := seq.arrival.Add(seq.sla.TTFT)
+		at := s.epoch.Add(seq.came + seq.sla.TTFT)
 		if at.After(now.Add(q.weights.loadTime)) && (soonest.IsZero() || at.Before(soonest)) {
 			soonest = at
 		}

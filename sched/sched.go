@@ -3,6 +3,7 @@ package sched
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -102,7 +103,10 @@ type Scheduler struct {
 	urgent  []*Sequence
 	tried   []*Sequence       // scratch of admit
 	evicted bool              // the plan being made has preempted
-	growing []kvcache.Growing // scratch of touch
+	tails   []*tail           // free ones
+	filled  []*Sequence       // have computed tokens that Seal has to hear of, in the step being committed
+	growing []kvcache.Growing // scratch of touch and seal
+	unsure  []*Sequence       // scratch of look
 	touched int               // keeps touch from being left out
 }
 
@@ -122,6 +126,7 @@ type queue struct {
 	perToken float64  // blocks that a token takes
 
 	survey
+	recurrent    bool // some of the model's state is
 	dirty        bool // survey has to be made again
 	waitingPlain int  // of the sequences in lanes, those that never had a deadline
 	waitingLate  int  // and those that cannot meet it
@@ -169,6 +174,8 @@ func (s *Scheduler) AddModel(m Model) error {
 	switch {
 	case s.queue(m.Name) != nil:
 		return fmt.Errorf("sched: model %s: added twice", m.Name)
+	case m.MaxTokens > math.MaxInt32:
+		return fmt.Errorf("sched: model %s: MaxTokens %d", m.Name, m.MaxTokens)
 	case m.Cache == nil || m.Cache.Pool() != s.pool:
 		return fmt.Errorf("sched: model %s: no cache over the scheduler's pool", m.Name)
 	case m.MaxTokens < 1 || m.MaxBatchTokens < 1 || m.MaxSeqs < 1 || m.MaxWaiting < 0 || !(m.Weight > 0):
@@ -195,6 +202,7 @@ func (s *Scheduler) AddModel(m Model) error {
 	q := &queue{Model: m, served: s.served, dirty: true}
 	q.model = newPredictor(m.Prior)
 	for _, g := range m.Cache.Config().Groups {
+		q.recurrent = q.recurrent || g.Kind == kvcache.Recurrent
 		if g.Kind == kvcache.Full || g.Kind == kvcache.SlidingWindow && g.Window >= m.MaxTokens {
 			q.perToken += 1 / float64(g.BlockTokens)
 		}
@@ -278,11 +286,12 @@ func (s *Scheduler) Reset(err error) {
 			}
 			seq.state = ended
 			seq.epoch++
+			s.freeTail(seq)
 			q.stats.Finished[Failed]++
 			s.events = append(s.events, Event{Seq: seq, Index: seq.sampled(), Row: -1, Reason: Failed, Err: err})
 		}
 	}
-	s.streaming, s.plain, s.hold, s.promises = 0, 0, nil, s.promises[:0]
+	s.streaming, s.plain, s.hold, s.promises, s.filled = 0, 0, nil, s.promises[:0], s.filled[:0]
 	s.backlog = 0
 }
 
@@ -303,6 +312,7 @@ func (s *Scheduler) Idle() bool {
 // no tokens, Index.
 func (s *Scheduler) finish(seq *Sequence, ev Event) {
 	q := seq.queue
+	s.seal(false)
 	q.Cache.Release(seq.blocks) // first: should it panic, Reset still finds the sequence in its list
 	if seq.state == running {
 		q.running = remove(q.running, seq)
@@ -318,6 +328,7 @@ func (s *Scheduler) finish(seq *Sequence, ev Event) {
 	q.letGo(seq)
 	seq.state = ended
 	seq.epoch++
+	s.freeTail(seq)
 	q.stats.Finished[ev.Reason]++
 	q.cost.finished(seq.sampled())
 	if ev.Reason < Cancelled && seq.met() {
@@ -341,6 +352,7 @@ func (s *Scheduler) preempt(p *Plan, seq *Sequence) {
 	q.Cache.Release(seq.blocks)
 	s.setStreaming(seq, false)
 	seq.rewind(0)
+	s.freeTail(seq)
 	q.running = remove(q.running, seq)
 	q.waiting = insert(q.waiting, seq)
 	seq.state = waiting

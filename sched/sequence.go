@@ -2,7 +2,6 @@ package sched
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"github.com/openinfer-go/openinfer/kvcache"
@@ -11,41 +10,45 @@ import (
 // Sequence is one generation: prompt tokens and then sampled tokens. The submitter fills the
 // exported fields and leaves them alone afterwards; the rest is the scheduler's. It is used once.
 //
-// What each step asks of a decoding sequence are the first three lines of 64 bytes (TestHotLines), as the allocator
+// What each step asks of a decoding sequence are its tail and the first two lines of 64 bytes (TestHotLines), as the allocator
 // aligns them: with many models every line read in a step is one that has left the processor's caches.
 type Sequence struct {
-	Prompt    []int32 // at least one token
-	EndTokens []int32 // nil when end tokens are ignored
-	MinTokens int     // an end token before this many sampled tokens does not end it
-	MaxTokens int     // to sample; 0 computes the prompt only
-
-	tokens []int32 // prompt, then sampled
-	blocks *kvcache.BlockTable
+	tail   *tail // its tokens before the newest; nil unless it runs
+	length int   // tokens: prompt and sampled
 
 	// Positions before computed are stored and committed; before planned, stored once the plans
 	// in flight have run. pending samples are in flight; with drafting, a row that may yield several.
 	planned, computed int
-	pending           int
+	pending           int32
 
-	queue *queue
+	quiet  int32 // kvcache.Cache.Quiet of blocks, or less
+	limit  int32 // length at which it ends: that of the prompt and MaxTokens
+	prompt int32 // length of the prompt
+	newest int32 // token, if fill > 0
 
-	// By the scheduler's own clock: when its first and its last token came and that in flight is expected. late says
-	// that its SLA cannot be met any more; promised that it is in Scheduler.promises.
-	first, last, soon time.Duration
-	sla               SLA
-
-	quiet     int    // kvcache.Cache.Quiet of blocks, or less
 	epoch     uint16 // rows of another epoch are void
 	drafts    uint16 // how many of draft are proposed
 	state     state
-	late      bool
-	streaming bool // counted in Scheduler.streaming
-	prefilled bool // the prompt was computed once
+	fill      uint8 // tokens that are not in tokens yet: newest, and before it those in tail
+	late      bool  // its SLA cannot be met any more
+	streaming bool  // counted in Scheduler.streaming
+	prefilled bool  // the prompt was computed once
 	drafting  bool
-	promised  bool
-	plain     bool  // counted in Scheduler.plain
-	barren    uint8 // rows that yielded nothing since there were barrenAt tokens
-	barrenAt  int32
+	promised  bool // it is in Scheduler.promises
+	plain     bool // counted in Scheduler.plain
+
+	// By the scheduler's own clock: when its first and its last token came and that in flight is expected.
+	first, last, soon time.Duration
+	sla               SLA
+
+	EndTokens []int32 // nil when end tokens are ignored
+	Prompt    []int32 // at least one token
+	MinTokens int     // an end token before this many sampled tokens does not end it
+	MaxTokens int     // to sample; 0 computes the prompt only
+
+	tokens []int32 // prompt, then sampled, without newest and those in tail
+	blocks *kvcache.BlockTable
+	queue  *queue
 
 	Model    string
 	Identity kvcache.Identity // adapter and salt: who may share its blocks; Regime is the scheduler's
@@ -68,24 +71,31 @@ type Sequence struct {
 
 	lane   uint8 // in the order of waiting
 	cached int32
-	draft  []int32
 
 	// When a step has to begin for its SLA, when its next token is due by that (while it waits: what it is ordered by), and
 	// when it came itself.
 	latest, due, came time.Duration
-	wanted            int    // prompt logits before this position were delivered
-	place             int32  // in the order of waiting; -1 when it is not in it
-	regime            int32  // of blocks
-	age               uint64 // order of arrival
-	arrival           time.Time
+	place             int32   // in the order of waiting; -1 when it is not in it
+	regime            int32   // of blocks
+	age               uint64  // order of arrival
 	work              float64 // seconds that its prompt was predicted to take when it was accepted
 	account           *account
-	marks             []int   // Marks and the end of the prompt
-	family            *family // of the request's sequences with the same prompt; nil when it is alone
-	chunk             int     // scratch of planPrompts
+	*rest
+}
+
+// rest is what is seldom asked for. With it a Sequence would be 512 bytes, and all hot lines would want a few places of the
+// processor's caches.
+type rest struct {
+	draft  []int32
+	marks  []int   // Marks and the end of the prompt
+	wanted int     // prompt logits before this position were delivered
+	family *family // of the request's sequences with the same prompt; nil when it is alone
+	chunk  int     // scratch of planPrompts
 
 	overtaken int // times a younger sequence was admitted although this one was refused
 	refusedAt int // 1 + the blocks available when it was refused; 0: it was not
+
+	barren, barrenAt int // rows that yielded nothing since there were so many tokens
 }
 
 // family is the sequences of a request that have the same prompt: one computes it, the others wait
@@ -108,15 +118,6 @@ const (
 // SLA is the latency a request asks for; zero is best effort.
 type SLA struct{ TTFT, TPOT time.Duration }
 
-// Tokens returns prompt and sampled tokens known so far; the slice is the scheduler's own.
-func (q *Sequence) Tokens() []int32 { return q.tokens }
-
-// Sampled returns the tokens sampled so far.
-func (q *Sequence) Sampled() []int32 { return q.tokens[len(q.Prompt):] }
-
-// sampled is how many those are.
-func (q *Sequence) sampled() int { return len(q.tokens) - len(q.Prompt) }
-
 // Blocks returns the sequence's block table.
 func (q *Sequence) Blocks() *kvcache.BlockTable { return q.blocks }
 
@@ -125,9 +126,6 @@ func (q *Sequence) Regime() int { return int(q.regime) }
 
 // CachedTokens is how many prompt tokens the prefix cache supplied when it was first admitted.
 func (q *Sequence) CachedTokens() int { return int(q.cached) }
-
-// Arrival is when it was submitted.
-func (q *Sequence) Arrival() time.Time { return q.arrival }
 
 // Running says whether it has been admitted and not been preempted since.
 func (q *Sequence) Running() bool { return q.state == running }
@@ -151,38 +149,22 @@ func (q *Sequence) todo() int {
 	if q.MaxTokens > 0 && q.left() <= 0 || q.pending > 0 && q.shifts() {
 		return 0
 	}
-	return len(q.tokens) + q.pending - q.planned
+	return q.length + int(q.pending) - q.planned
 }
 
 // shifts says that its next row belongs to another regime than its blocks.
 func (q *Sequence) shifts() bool {
-	return len(q.queue.Regimes) > 0 && q.queue.regime(len(q.tokens)+q.pending) != q.Regime()
+	return len(q.queue.Regimes) > 0 && q.queue.regime(q.length+int(q.pending)) != q.Regime()
 }
 
 // left is how many tokens may be sampled beyond those in flight.
-func (q *Sequence) left() int { return q.MaxTokens - q.sampled() - q.pending }
+func (q *Sequence) left() int { return int(q.limit) - q.length - int(q.pending) }
 
 // rewind makes it continue from its first n tokens; rows in flight are void.
 func (q *Sequence) rewind(n int) {
 	q.computed, q.planned, q.pending = n, n, 0
 	q.quiet, q.drafting, q.drafts = 0, false, 0
 	q.epoch++
-}
-
-// push appends a sampled token and says whether it is the last. stop says that a stop string
-// ends with it.
-func (q *Sequence) push(token int32, stop bool) Reason {
-	q.tokens = append(q.tokens, token)
-	n := q.sampled()
-	switch {
-	case n >= q.MinTokens && slices.Contains(q.EndTokens, token):
-		return Stop
-	case stop:
-		return StopString
-	case n >= q.MaxTokens:
-		return Length
-	}
-	return None
 }
 
 // Reason is why a sequence ended.
@@ -205,7 +187,7 @@ func (r Reason) String() string {
 // Event is what happened to a sequence. The last event of a sequence, and only that, has a Reason.
 type Event struct {
 	Seq    *Sequence
-	Tokens []int32 // new ones, in order, an end token included; not to be written to
+	Tokens []int32 // new ones, in order, an end token included: the first of Output.Tokens of the row
 	Index  int     // of Tokens[0] among the sampled tokens
 	Row    int     // of the plan committed last; -1 when the event comes from no row
 	Reason Reason

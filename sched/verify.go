@@ -47,6 +47,9 @@ func (s *Scheduler) Stats() []ModelStats {
 
 // Verify recounts lists, positions, budgets and the pool, and names the first that is wrong.
 func (s *Scheduler) Verify() error {
+	if err := s.verifyTails(); err != nil {
+		return err
+	}
 	streaming, plain, promised, holdSeen := 0, 0, 0, s.hold == nil
 	for _, q := range s.queues {
 		if len(q.running) > q.MaxSeqs {
@@ -91,10 +94,10 @@ func (s *Scheduler) Verify() error {
 			if seq.promised {
 				promised++
 			}
-			if seq.state != running || seq.computed > seq.planned || seq.planned > len(seq.tokens)+seq.pending ||
-				len(seq.tokens)+seq.pending > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || seq.quiet > q.Cache.Quiet(seq.blocks) {
+			if seq.state != running || seq.computed > seq.planned || seq.planned > seq.length+int(seq.pending) ||
+				seq.length+int(seq.pending) > len(seq.Prompt)+seq.MaxTokens || seq.pending < 0 || int(seq.quiet) > q.Cache.Quiet(seq.blocks) {
 				return fmt.Errorf("sched: %s: sequence %d runs in state %d: %d computed, %d planned, quiet to %d, of %d tokens and %d pending; at most %d and %d",
-					q.Name, seq.age, seq.state, seq.computed, seq.planned, seq.quiet, len(seq.tokens), seq.pending, len(seq.Prompt), seq.MaxTokens)
+					q.Name, seq.age, seq.state, seq.computed, seq.planned, seq.quiet, seq.length, seq.pending, len(seq.Prompt), seq.MaxTokens)
 			}
 			for g, cfg := range q.Cache.Config().Groups {
 				sealed, noted := seq.blocks.Tokens(), seq.computed

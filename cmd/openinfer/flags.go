@@ -33,11 +33,28 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.StringVar(&c.Device, "device", "auto", "auto (a card if there is one), cpu, ref (plain Go: the slow specification), cuda (cuda:N for another card than the first), cuda:ptx (an interpreter of the cards' kernels: very slow, for tests and to learn from) or sim:CARD, which takes a card's time and memory and makes answers up: "+strings.Join(engine.SimulatedCards(), ", "))
 	f.IntVar(&c.Threads, "threads", 0, "threads of the cpu device (default: one a core)")
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
+	f.BoolVar(&c.FP16Accumulation, "fp16-accumulation", false, "on a card, sum products in fp16, 32 inputs at a time: GeForce cards multiply twice as fast so, with a third more rounding error")
+	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
+	memoryFlags(cmd, c, m)
+}
+
+// memoryFlags adds what decides how much memory models take.
+func memoryFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
+	f := cmd.Flags()
 	f.Var(&c.KVMemory, "kv-memory", "KV cache shared by all models, for example 2GiB (default: what the models can use, at most a quarter of free memory and 4GiB)")
 	f.StringSliceVar(&m.kvCacheDType, "kv-cache-dtype", nil, "auto (fp16; float32 with --exact), float32, fp16, bf16, fp8-e4m3 or int8, for all models or NAME=TYPE")
-	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	f.StringSliceVar(&m.quantize, "quantize", nil, "quantise float weights while loading: int4-g128, int4-g64 or int4-g32, with -head8 behind it the embedding and output layer in 8 bits; none undoes it; for all models or NAME=HOW")
 	f.StringSliceVar(&m.maxModelLen, "max-model-len", nil, "longest prompt and answer together in tokens, N for all models or NAME=N (default, and most: the checkpoint's)")
+}
+
+// limitFlags adds what a server may do at once.
+func limitFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
+	f := cmd.Flags()
+	f.StringSliceVar(&m.maxNumSeqs, "max-num-seqs", nil, "sequences that run at once, N for each model or NAME=N (default 64, on a card 256)")
+	f.Var(&c.WeightsMemory, "weights-memory", "weights of all models on the device together; models beyond it are parked and take turns (default: what is free)")
+	f.StringSliceVar(&m.slaTTFT, "sla-ttft", nil, "time to the first token that requests get unless they name one, for example 2s, for all models or NAME=TIME; those that could not be met get 429 (default: best effort)")
+	f.StringSliceVar(&m.slaTPOT, "sla-tpot", nil, "time for each token after the first, for example 50ms, for all models or NAME=TIME (default: best effort)")
+	f.IntVar(&c.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens of one step (default 512, on a card 2048)")
 }
 
 // apply folds the per-model flags into c, whose models are known by then.
@@ -110,7 +127,7 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		return engine.Options{}, err
 	}
 	o := engine.Options{
-		Device: c.Device, Threads: c.Threads, Exact: c.Exact, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType, Quantize: c.Quantize,
+		Device: c.Device, Threads: c.Threads, Exact: c.Exact, FP16Accumulation: c.FP16Accumulation, KVMemory: int64(c.KVMemory), KVCacheDType: c.KVCacheDType, Quantize: c.Quantize,
 		WeightMemory: int64(c.WeightsMemory), SLA: engine.SLA{TTFT: time.Duration(c.SLATTFT), TPOT: time.Duration(c.SLATPOT)},
 		PrefixCache: c.PrefixCaching, MaxNumSeqs: c.MaxNumSeqs, MaxBatchedTokens: c.MaxBatchedTokens, MaxWaiting: c.MaxWaiting,
 	}

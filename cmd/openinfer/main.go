@@ -46,7 +46,7 @@ func root() *cobra.Command {
 		}
 		return err
 	})
-	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), doctorCommand(), quantizeCommand(), perplexityCommand(), benchCommand())
+	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), planCommand(), benchCommand(), doctorCommand(), quantizeCommand(), perplexityCommand())
 	return cmd
 }
 

@@ -31,6 +31,7 @@ type Serve struct {
 	Device           string   `yaml:"device"`
 	Threads          int      `yaml:"threads"`
 	Exact            bool     `yaml:"exact"`
+	FP16Accumulation bool     `yaml:"fp16_accumulation"`
 	WeightsMemory    Size     `yaml:"weights_memory"`
 	KeepAlive        string   `yaml:"keep_alive"`
 	SLATTFT          Duration `yaml:"sla_ttft"`
@@ -192,6 +193,19 @@ func Int(s string) (int, error) {
 		return 0, fmt.Errorf("%q is not a whole number of at least 1", s)
 	}
 	return n, nil
+}
+
+// Tokens reads a number of tokens: 8192, or 8K for as many.
+func Tokens(s string) (int, error) {
+	digits, times := strings.TrimSpace(s), 1
+	if d, k := strings.CutSuffix(strings.ToUpper(digits), "K"); k {
+		digits, times = d, 1024
+	}
+	n, err := strconv.Atoi(digits)
+	if err != nil || n < 0 || n > 1<<40 {
+		return 0, fmt.Errorf("%q is not a number of tokens; write for example 8192 or 8K", s)
+	}
+	return n * times, nil
 }
 
 // Size is a number of bytes, written with a unit: 512MiB, 2GiB, 1.5GB, or a plain number.

@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,14 @@ func TestServeCheck(t *testing.T) {
 		bad := good
 		if spoil(&bad); bad.Check() == nil || !strings.Contains(bad.Check().Error(), says) {
 			t.Errorf("%+v: %v, want an error about %s", bad, bad.Check(), says)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	for text, want := range map[string]int{"0": 0, "8192": 8192, "8K": 8192, " 56k ": 57344, "-1": -1, "8.5K": -1, "K": -1, "": -1, "9999999999999999999": -1, "8M": -1} {
+		if got, err := Tokens(text); (err != nil) != (want < 0) || err == nil && got != want || err != nil && !strings.Contains(err.Error(), strconv.Quote(text)) {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
 		}
 	}
 }

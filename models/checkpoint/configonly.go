@@ -1,6 +1,8 @@
 package checkpoint
 
 import (
+	"cmp"
+	"encoding/json/v2"
 	"errors"
 	"fmt"
 	"os"
@@ -62,6 +64,37 @@ func openConfig(path string, f folder) (*Checkpoint, error) {
 	return c, nil
 }
 
+// KeepFloats makes the weights of a config.json that names no quantisation floats of the type that it states, as the
+// model's own files have them. It does nothing to a checkpoint that has weights. It is called before the first tensor is asked for.
+func (c *Checkpoint) KeepFloats() error {
+	if c.format != ConfigOnly || c.config.quant != nil {
+		return nil
+	}
+	type part struct {
+		Type string `json:"dtype"`
+		Old  string `json:"torch_dtype"`
+	}
+	var cfg struct {
+		part
+		Text part `json:"text_config"`
+	}
+	if err := json.Unmarshal(c.config.raw, &cfg); err != nil {
+		return fmt.Errorf("%s: dtype: %w", c.folder.path(configFile), err)
+	}
+	c.floats = new(kernels.DType)
+	switch name := cmp.Or(cfg.Text.Type, cfg.Text.Old, cfg.Type, cfg.Old); name {
+	case "bfloat16", "", "auto":
+		*c.floats = kernels.BF16
+	case "float16":
+		*c.floats = kernels.F16
+	case "float32":
+		*c.floats = kernels.F32
+	default:
+		return fmt.Errorf("%s: dtype %q: want bfloat16, float16 or float32", c.folder.path(configFile), name)
+	}
+	return nil
+}
+
 const (
 	madeGroup   = 128
 	madeOutputs = 64 // fewer stay bf16, as in openinfer quantize
@@ -78,6 +111,9 @@ func (c *Checkpoint) makeMatrix(module string, n, k int, o matrixOptions) (kerne
 		return kernels.Matrix{}, fmt.Errorf("%s: tensor %s: %w", c.path, name, err)
 	}
 	m := kernels.Matrix{Name: name, N: n, K: k, Bits: how.bits, Symmetric: how.sym, LookedUp: o.lookedUp, Type: kernels.BF16, ScaleType: kernels.F16}
+	if c.floats != nil {
+		m.Type = *c.floats
+	}
 	if how.bits > 0 {
 		if m.Group = how.group; m.Group == 0 {
 			m.Group = k
@@ -108,6 +144,8 @@ func (c *Checkpoint) madeCodes(module string, n, k int, lookedUp bool) (moduleCo
 	switch {
 	case c.config.quant != nil:
 		return c.config.quant.declared(module)
+	case c.floats != nil:
+		return moduleConfig{}, nil
 	case strings.HasSuffix(module, "lm_head") || strings.HasSuffix(module, "embed_tokens") && !lookedUp:
 		return moduleConfig{bits: 8, sym: true}, nil
 	case lookedUp || n < madeOutputs || k%madeGroup != 0:

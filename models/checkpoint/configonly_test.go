@@ -116,3 +116,35 @@ func TestConfigOnlyFromDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepFloats: without a word of quantisation the weights are floats of the type that config.json states.
+func TestKeepFloats(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"model_type": "llama", "torch_dtype": "float16"}`:                             "fp16",
+		`{"model_type": "llama", "dtype": "float32"}`:                                   "float32",
+		`{"model_type": "x", "dtype": "float32", "text_config": {"dtype": "bfloat16"}}`: "bf16",
+		`{"model_type": "llama"}`:                                                       "bf16",
+		`{"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 64, "sym": true}}`: "4",
+		`{"model_type": "llama", "dtype": "int4"}`: `dtype "int4"`,
+		`{"model_type": "llama", "dtype": 4}`:      "dtype",
+	} {
+		c, err := checkpoint.OpenConfigBytes("made", []byte(config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.KeepFloats(); err != nil {
+			if !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "made") {
+				t.Errorf("%s: %v, want %q", config, err, want)
+			}
+			continue
+		}
+		m, err := c.Matrix("lm.q", 256, 512)
+		got := m.Type.String()
+		if m.Bits > 0 {
+			got = fmt.Sprint(m.Bits)
+		}
+		if err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", config, got, err, want)
+		}
+	}
+}

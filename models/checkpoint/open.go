@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/openinfer-go/openinfer/kernels"
 )
 
 // Checkpoint is an open checkpoint. Its methods may be called from several goroutines, and the
@@ -32,6 +34,7 @@ type Checkpoint struct {
 	rows   map[string]func(int) int // the stored row of each row, by Matrix.Name, where they lie otherwise
 	warned warnings
 	made   map[string]bool // ConfigOnly: the names of tensors that were asked for
+	floats *kernels.DType  // ConfigOnly: see KeepFloats
 	life   sync.RWMutex    // held by reads of mapped bytes; Close waits for them
 	closed bool
 }

@@ -20,6 +20,7 @@ const (
 	tensorsEnd  = ".safetensors"
 	ggufEnd     = ".gguf"
 	maxIndex    = 128 << 20 // bytes of an index
+	maxConfig   = 8 << 20   // bytes of a config.json
 	listedNames = 40        // choices that an error lists
 )
 

@@ -7,7 +7,7 @@
 //
 // A file's bytes go to blobs/HASH.incomplete, are hashed from there once complete, and are renamed to blobs/HASH.
 // Snapshots hold nothing but links to such blobs, made when every file of the pull is there, and the ref that
-// names the snapshot is written last. Nothing of a hub is believed: names, sizes, ranges and redirects are
+// names the snapshot is written last. A model's config.json may be there alone (PullConfig). Nothing of a hub is believed: names, sizes, ranges and redirects are
 // checked, and the token goes to the hub's own address alone.
 //
 // Invariant: what a link of a snapshot points to has been whole and of the hash that the hub stated; a pull

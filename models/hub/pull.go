@@ -94,16 +94,18 @@ func Pull(ctx context.Context, r Ref, o Options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if o.Cache == "" {
-		o.Cache = DefaultCache()
-	}
 	if o.Offline {
-		path, err := o.Cache.Find(r)
+		path, err := o.cache().Find(r)
 		if errors.Is(err, ErrNotCached) {
-			err = fmt.Errorf("%s: not whole in the hub cache %s, and HF_HUB_OFFLINE forbids to fetch it", r, o.Cache)
+			err = fmt.Errorf("%s: not whole in the hub cache %s, and HF_HUB_OFFLINE forbids to fetch it", r, o.cache())
 		}
 		return path, err
 	}
+	return fetching(ctx, r, o, (*pull).run)
+}
+
+// fetching is a pull of what run fetches.
+func fetching(ctx context.Context, r Ref, o Options, run func(*pull, context.Context, Options) (string, error)) (string, error) {
 	if o.Endpoint == "" {
 		o.Endpoint = firstSet("HF_ENDPOINT", "", DefaultEndpoint)
 	}
@@ -124,12 +126,19 @@ func Pull(ctx context.Context, r Ref, o Options) (string, error) {
 		return "", err
 	}
 	defer c.close()
-	p := &pull{ref: r, cache: o.Cache, client: c, listen: o.Progress}
-	path, err := p.run(ctx, o)
+	p := &pull{ref: r, cache: o.cache(), client: c, listen: o.Progress}
+	path, err := run(p, ctx, o)
 	if err != nil && ctx.Err() == nil {
 		err = fmt.Errorf("%s: %w", r, err)
 	}
 	return path, err
+}
+
+func (o *Options) cache() Cache {
+	if o.Cache == "" {
+		return DefaultCache()
+	}
+	return o.Cache
 }
 
 // run lists, chooses, describes, makes sure of the room, fetches, and only then shows the snapshot.

@@ -42,7 +42,7 @@ func report(out, assembler string, names []string, budget uint64) error {
 	p := page{entries: entries, budget: budget}
 	for _, name := range names {
 		log.Print(name)
-		m, err := cost.Open(name, 8, budget)
+		m, err := cost.Open(name, 8, false, budget)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

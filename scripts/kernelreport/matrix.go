@@ -35,6 +35,7 @@ type cell struct {
 type matrix struct {
 	cells     [][]cell
 	prefill   map[int]float64 // tokens a second by length of prompt
+	half      map[int]float64 // the same with sums in fp16
 	single8   float64         // one stream, a short context
 	single4   float64         // with a 4-bit head
 	weights   int64           // bytes
@@ -47,7 +48,7 @@ type matrix struct {
 }
 
 func newMatrix(s *cost.Subject, entries map[string]cost.Entry) (*matrix, error) {
-	m := &matrix{prefill: map[int]float64{}, weights: s.Model.Shape().WeightBytes, steps: map[int][]cost.Estimate{}}
+	m := &matrix{weights: s.Model.Shape().WeightBytes, steps: map[int][]cost.Estimate{}}
 	for _, g := range s.Model.Groups() {
 		if g.ConvChannels > 0 {
 			m.state += int64(g.Layers) * (int64(g.Heads)*int64(g.KDim)*int64(g.VDim) + int64(g.ConvChannels)*int64(g.ConvColumns)) * 4
@@ -84,7 +85,7 @@ func newMatrix(s *cost.Subject, entries map[string]cost.Entry) (*matrix, error) 
 	for _, e := range m.steps[1] {
 		m.stepBytes += e.DRAM
 	}
-	four, err := cost.Open(s.Name, 4, s.Meter.Budget)
+	four, err := cost.Open(s.Name, 4, false, s.Meter.Budget)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,21 @@ func newMatrix(s *cost.Subject, entries map[string]cost.Entry) (*matrix, error) 
 	}
 	m.single4 = 1 / cost.Total(cost.PredictAll(launches, entries))
 
-	// A chunk's time grows with what is before it in proportion: two chunks say how.
+	if m.prefill, err = prefill(s, entries); err != nil {
+		return nil, err
+	}
+	half, err := cost.Open(s.Name, 8, true, s.Meter.Budget)
+	if err != nil {
+		return nil, err
+	}
+	defer half.Close()
+	m.half, err = prefill(half, entries)
+	return m, err
+}
+
+// prefill predicts tokens a second of a prompt alone, by its length. A chunk's time grows with what is before it in
+// proportion: two chunks say how.
+func prefill(s *cost.Subject, entries map[string]cost.Entry) (map[int]float64, error) {
 	var at [2]float64
 	starts := [2]int{0, 48 << 10}
 	for i, start := range starts {
@@ -106,14 +121,15 @@ func newMatrix(s *cost.Subject, entries map[string]cost.Entry) (*matrix, error) 
 		}
 		at[i] = cost.Total(cost.PredictAll(launches, entries))
 	}
+	rates := map[int]float64{}
 	for length := range vllmPrefill {
 		seconds := 0.0
 		for start := 0; start < length; start += chunk {
 			seconds += at[0] + (at[1]-at[0])*float64(start)/float64(starts[1])
 		}
-		m.prefill[length] = float64(length) / seconds
+		rates[length] = float64(length) / seconds
 	}
-	return m, nil
+	return rates, nil
 }
 
 // filled counts the cells that the memory holds.

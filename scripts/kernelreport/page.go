@@ -107,10 +107,10 @@ func (p *page) writeMatrix(say func(string, ...any)) {
 	say("")
 	say("Prompts, alone, in steps of %d tokens:", chunk)
 	say("")
-	say("| length | predicted tok/s | time to first token | vLLM, unlocked card |")
-	say("|---|---|---|---|")
+	say("| length | predicted tok/s | time to first token | with --fp16-accumulation | | vLLM, unlocked card |")
+	say("|---|---|---|---|---|---|")
 	for _, n := range slices.Sorted(maps.Keys(m.prefill)) {
-		say("| %s | %.0f | %.2f s | %.0f |", contextName(n), m.prefill[n], float64(n)/m.prefill[n], vllmPrefill[n])
+		say("| %s | %.0f | %.2f s | %.0f | %.2f s | %.0f |", contextName(n), m.prefill[n], float64(n)/m.prefill[n], m.half[n], float64(n)/m.half[n], vllmPrefill[n])
 	}
 	say("")
 	say("A step of one stream has %d launches and moves %.2f GB. Where its time goes:", m.launches, m.stepBytes/1e9)

@@ -189,33 +189,36 @@ func (b *blank) GatedDelta(dst, qkv, alpha, beta kernels.Tensor, p kernels.Delta
 // Unload implements kernels.Device: the memory goes with the device.
 func (b *blank) Unload(*kernels.Weight) {}
 
-// Open loads a model of models/configs, with an output layer of so many bits, on a card that is metered.
-func Open(name string, headBits int, budget uint64) (*Subject, error) {
+// Open loads a model of models/configs, with an output layer of so many bits, on a card that is metered; half: products sum in fp16
+// (cuda.Options.HalfAccumulate).
+func Open(name string, headBits int, half bool, budget uint64) (*Subject, error) {
 	raw, ok := configs.Open(name)
 	if !ok {
 		return nil, fmt.Errorf("there is no such config")
 	}
-	return Metered(name, raw, headBits, budget)
+	m := newMeter(budget)
+	return load(name, raw, m, &blank{meter: m, headBits: headBits}, cuda.Options{HalfAccumulate: half})
 }
 
 // Metered loads a model of this config.json on a card that is metered; a launch runs about budget lane instructions.
 func Metered(name string, config []byte, headBits int, budget uint64) (*Subject, error) {
 	m := newMeter(budget)
-	return load(name, config, m, &blank{meter: m, headBits: headBits}, 0)
+	return load(name, config, m, &blank{meter: m, headBits: headBits}, cuda.Options{})
 }
 
 // OnCard loads a model of this config.json on a card of drv. Of weights of one shape, cold bytes differ in place.
 func OnCard(name string, config []byte, headBits int, drv driver.Driver, card int, cold int64) (*Subject, error) {
-	return load(name, config, drv, &blank{headBits: headBits, cold: cold}, card)
+	return load(name, config, drv, &blank{headBits: headBits, cold: cold}, cuda.Options{Card: card})
 }
 
-func load(name string, config []byte, drv driver.Driver, b *blank, card int) (*Subject, error) {
+func load(name string, config []byte, drv driver.Driver, b *blank, o cuda.Options) (*Subject, error) {
 	c, err := checkpoint.OpenConfigBytes(name, config)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	if b.Device, err = cuda.Open(drv, cuda.Options{Card: card, WorkspaceBytes: 256 << 20, StepBytes: 64 << 20}); err != nil {
+	o.WorkspaceBytes, o.StepBytes = 256<<20, 64<<20
+	if b.Device, err = cuda.Open(drv, o); err != nil {
 		return nil, err
 	}
 	b.kept = map[string]*kin{}
