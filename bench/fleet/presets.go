@@ -18,8 +18,9 @@ import (
 // refused, so nobody had to come again) the baseline served 233 of 637 (27B), 384 of 607 (9B), 1,380 of 1,920 (1B), 521 of 1,700
 // (14B), 323 of 530 (12B) and 1,200 of 1,664 (1.7B). (Its own far larger counts of requests are the same clients, refused at
 // once and back.) A node that serves what it can, c a second, of a wave whose top is x*c serves the part (1 - 1/3x) * 3/2x,
-// which gives Demand.Times. On simulated A6000s that is up to about 800 requests in flight, the page's number, and for the
-// larger models about the page's number of requests too.
+// which gives Demand.Times. That is the least that clients can have wanted: on the page they came back after a refusal and were
+// served later, here they do not. On simulated A6000s it makes up to about 560 requests in flight, of the page's "about 800", and half of
+// what the pooled fleet could do; half as much again comes nearer to both.
 //
 // Of four nodes the page gives the whole (109 of 286 served), the 27B (25 of 48) and the 1B (32 of 121); the 9B and the 12B
 // share the rest (52 of 117).

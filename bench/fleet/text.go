@@ -17,7 +17,10 @@ func (r Result) WriteText(w io.Writer) error {
 	}
 	t.printf("%d nodes, %.0f s, %d runs. Numbers are means of the runs.\n\n", r.Load.Nodes, r.Load.Seconds, len(r.Load.Seeds))
 	for _, n := range r.Notes {
-		t.printf("%s\n\n", n)
+		t.printf("%s\n", n)
+	}
+	if len(r.Notes) > 0 {
+		t.printf("\n")
 	}
 	t.row(first.Name+" sells, times", "mean", "least", "most", "runs")
 	t.rule(5)
