@@ -19,16 +19,17 @@ type Virtual struct {
 	watches map[string]*stopwatch
 	now     time.Duration // since the beginning
 
-	step     *sched.Plan // on the card
-	stepEnds time.Duration
-	change   *sched.Switch // on the bus
-	started  time.Duration
-	ends     time.Duration
-	switches int
-	used     map[string]time.Duration
-	rows     []stepRow
-	out      sched.Output
-	onEvent  func(VirtualEvent)
+	step                *sched.Plan // on the card
+	stepBegan, stepEnds time.Duration
+	change              *sched.Switch // on the bus
+	started             time.Duration
+	ends                time.Duration
+	switches            int
+	used                map[string]time.Duration
+	rows                []stepRow
+	out                 sched.Output
+	onEvent             func(VirtualEvent)
+	onStep              func(model string, from, to time.Duration)
 }
 
 // VirtualRow is one sequence in a step: so many tokens after the Start ones that its cache has.
@@ -41,6 +42,7 @@ type VirtualRow struct {
 type VirtualRequest struct {
 	Model    string
 	Prompt   []int32
+	Turn     int // tokens of Prompt after which other prompts are likely to go on otherwise, such as a system prompt's; 0: none
 	Tokens   int // of the answer
 	SLA      SLA
 	Key      string
@@ -91,6 +93,9 @@ func NewVirtual(o Options, each func(VirtualEvent)) (*Virtual, error) {
 // Plan is the memory plan.
 func (v *Virtual) Plan() MemoryPlan { return v.engine.plan }
 
+// CardBytes is the card's memory.
+func (v *Virtual) CardBytes() int64 { return v.spec.MemoryBytes }
+
 // Now is the clock.
 func (v *Virtual) Now() time.Duration { return v.now }
 
@@ -131,8 +136,12 @@ func (v *Virtual) Submit(r VirtualRequest) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrUnknownModel, r.Model)
 	}
+	marks := m.snapshotMarks(r.Prompt)
+	if m.cut.state != nil && r.Turn > 0 {
+		marks = []int{r.Turn}
+	}
 	err := v.engine.sched.Submit(epoch.Add(v.now), &sched.Sequence{
-		Model: r.Model, Prompt: r.Prompt, MaxTokens: r.Tokens, Marks: m.snapshotMarks(r.Prompt),
+		Model: r.Model, Prompt: r.Prompt, MaxTokens: r.Tokens, Marks: marks,
 		SLA: r.SLA, Key: r.Key, Priority: r.Priority, User: r.User,
 	})
 	return m.refused(err)
@@ -167,6 +176,14 @@ func (v *Virtual) Run(until time.Duration) {
 	}
 }
 
+// OnStep has each step told when it ends: f gets its model and when it was on the card.
+func (v *Virtual) OnStep(f func(model string, from, to time.Duration)) { v.onStep = f }
+
+// Capacity is what the node would tell a balancer of the model now.
+func (v *Virtual) Capacity(model string) Capacity {
+	return capacity(v.engine.sched, model, epoch.Add(v.now))
+}
+
 // Idle says that nothing waits or runs.
 func (v *Virtual) Idle() bool { return v.engine.sched.Idle() }
 
@@ -191,7 +208,7 @@ func (v *Virtual) begin() {
 			v.rows = append(v.rows, stepRow{v.step.Rows[i].Start, v.step.Rows[i].N})
 		}
 		took := seconds(v.watches[v.step.Model].seconds(v.rows))
-		v.stepEnds = v.now + took
+		v.stepBegan, v.stepEnds = v.now, v.now+took
 		v.used[v.step.Model] += took
 	}
 }
@@ -205,6 +222,9 @@ func (v *Virtual) commit() {
 		if v.step.Rows[i].Samples > 0 {
 			v.out.Tokens[i] = drawn
 		}
+	}
+	if v.onStep != nil {
+		v.onStep(v.step.Model, v.stepBegan, v.stepEnds)
 	}
 	v.engine.sched.Commit(v.step, v.out, nil, epoch.Add(v.now))
 	v.step = nil

@@ -14,6 +14,13 @@ const (
 	demandSeconds = 10
 	// settleSeconds is the shortest time that rates are taken over: one burst is no rate.
 	settleSeconds = 4
+	// lullRequests is about how many requests have to stay away before a model's rate is that of who still comes: demand
+	// comes in waves, and what is kept for one that has passed is lost to those that come. At a slow model it takes
+	// demandSeconds, at one with many a second one second.
+	lullRequests = 4
+	// seldom: a model that is asked for less than one stream over that of the time keeps no whole one free. Six models that
+	// were asked for once would keep most of a card from the one that is in use.
+	seldom = 4
 )
 
 // demand is what one model is asked for, in sums that fade.
@@ -21,7 +28,8 @@ type demand struct {
 	offered, work, accepted float64 // sequences with a TPOT, seconds of prompt work, and of those that were accepted
 	begun, last             time.Duration
 	started                 bool
-	tpot                    time.Duration // the last one asked for
+	recent                  float64       // as offered, but that it fades faster
+	tpot, ttft              time.Duration // the last ones asked for
 	mean                    float64       // seconds of prompt work of a request
 }
 
@@ -32,9 +40,23 @@ func (d *demand) fade(now time.Duration) {
 	}
 	if dt := (now - d.last).Seconds(); dt > 0 {
 		f := math.Exp(-dt / demandSeconds)
+		d.recent *= math.Exp(-dt / d.memory())
 		d.offered, d.work, d.accepted = d.offered*f, d.work*f, d.accepted*f
 		d.last = now
 	}
+}
+
+// memory is how many seconds recent goes back.
+func (d *demand) memory() float64 {
+	return min(max(1, lullRequests*demandSeconds/max(d.offered, 1)), demandSeconds)
+}
+
+// now is what part of the demand of the last demandSeconds still comes.
+func (d *demand) now() float64 {
+	if d.offered == 0 {
+		return 1
+	}
+	return min(1, d.recent/d.memory()/(d.offered/demandSeconds))
 }
 
 // per turns a sum into a rate a second.
@@ -48,7 +70,11 @@ func (q *queue) offer(a ask, work float64, accepted bool, now time.Duration) {
 	q.demand.fade(now)
 	if a.sla.TPOT > 0 {
 		q.demand.offered += float64(a.n)
+		q.demand.recent += float64(a.n)
 		q.demand.tpot = a.sla.TPOT
+	}
+	if a.sla.TTFT > 0 {
+		q.demand.ttft = a.sla.TTFT
 	}
 	q.demand.work += work
 	average(&q.demand.mean, work)
@@ -71,11 +97,12 @@ func (q *queue) promptShare(now time.Duration) float64 {
 func (q *queue) asked(now time.Duration) (asked, least float64) {
 	d := &q.demand
 	d.fade(now)
-	asked = d.per(d.work, now)
+	still := d.now()
+	asked = still * d.per(d.work, now)
 	if d.offered > 0 && d.tpot > 0 {
 		tpot := d.tpot.Seconds()
-		rows := d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
-		asked += q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
+		rows := still * d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
+		asked += min(1, seldom*rows) * q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
 		least = 1.1 * q.rowsSeconds(1) / tpot
 	}
 	asked = max(asked, q.use(now))

@@ -39,6 +39,10 @@ type node struct {
 	results  []tally
 	switches int
 	busy     time.Duration
+
+	// Of a node of a fleet; nil otherwise.
+	onToken func(j *job, final bool)
+	onStep  func(from, to time.Duration)
 }
 
 // job is a request at a node.
@@ -49,6 +53,7 @@ type job struct {
 	sampled     int
 	first, last time.Duration
 	bytes       int64
+	user        any
 }
 
 func (j *job) tokens() int { return len(j.q.Prompt) + j.sampled }
@@ -72,10 +77,38 @@ func newNode(card Card, models []string, memory, weights int64, alone bool) *nod
 }
 
 // arrive queues a request.
-func (n *node) arrive(q *Request) {
+func (n *node) arrive(q *Request, user any) {
 	i := slices.Index(n.models, q.Model)
 	n.results[i].Offered++
-	n.waiting = append(n.waiting, &job{q: q, model: i})
+	n.waiting = append(n.waiting, &job{q: q, model: i, user: user})
+}
+
+// run goes on until that time, with the card to itself.
+func (n *node) run(until time.Duration) {
+	for {
+		if n.left == 0 {
+			n.start()
+		}
+		if n.left == 0 || n.now+n.left > until {
+			break
+		}
+		from := n.now
+		n.now += n.left
+		n.busy += n.left
+		n.left = 0
+		if n.onStep != nil {
+			n.onStep(from, n.now)
+		}
+		n.done()
+	}
+	if n.left > 0 {
+		n.left -= until - n.now
+		n.busy += until - n.now
+		if n.onStep != nil {
+			n.onStep(n.now, until)
+		}
+	}
+	n.now = until
 }
 
 // start puts the next step or switch on the card, if there is one.
@@ -236,6 +269,9 @@ func (n *node) done() {
 			j.first = n.now
 		}
 		j.last = n.now
+		if n.onToken != nil {
+			n.onToken(j, j.sampled >= j.q.Output)
+		}
 		if j.sampled >= j.q.Output {
 			n.results[j.model].served(j.q, j.first, j.last, j.sampled)
 			n.hold(j, 0)

@@ -149,7 +149,7 @@ func share(nodes []*node, load []Request, route func(*Request) int, until time.D
 		}
 		if arrival {
 			n := nodes[route(&load[next])]
-			n.arrive(&load[next])
+			n.arrive(&load[next], nil)
 			next++
 			if n.left == 0 {
 				n.start()

@@ -55,7 +55,8 @@ func Open(name string) (*Device, error) {
 
 // NewDevice returns a device of what s describes.
 func NewDevice(s Spec) *Device {
-	d := &Device{Meter: Meter{spec: s, checked: true}}
+	d := &Device{Meter: *NewMeter(s)}
+	d.checked = true
 	d.memory.limit = s.UsableBytes()
 	return d
 }

@@ -7,6 +7,7 @@ import (
 // Meter is a device that says what a step would take. Its memory is not bounded.
 type Meter struct {
 	spec    Spec
+	info    kernels.Info
 	memory  memory
 	checked bool // arguments are checked, as by a device that computes
 	err     error
@@ -16,7 +17,13 @@ type Meter struct {
 var _ kernels.Device = (*Meter)(nil)
 
 // NewMeter returns a meter of what s describes.
-func NewMeter(s Spec) *Meter { return &Meter{spec: s} }
+func NewMeter(s Spec) *Meter {
+	return &Meter{spec: s, info: kernels.Info{
+		Name: "sim", Description: s.String(), Simulated: s.Description, Dedicated: true,
+		MemoryBytes: s.UsableBytes(),
+		KVTypes:     []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8, kernels.BF16, kernels.F32},
+	}}
+}
 
 // Spec is what m measures by.
 func (m *Meter) Spec() Spec { return m.spec }
@@ -25,13 +32,7 @@ func (m *Meter) Spec() Spec { return m.spec }
 func (m *Meter) Elapsed() float64 { return m.seconds }
 
 // Info implements kernels.Device.
-func (m *Meter) Info() kernels.Info {
-	return kernels.Info{
-		Name: "sim", Description: m.spec.String(), Simulated: m.spec.Description, Dedicated: true,
-		MemoryBytes: m.spec.UsableBytes(),
-		KVTypes:     []kernels.DType{kernels.F16, kernels.F8E4M3, kernels.I8, kernels.BF16, kernels.F32},
-	}
-}
+func (m *Meter) Info() kernels.Info { return m.info }
 
 // Close implements kernels.Device.
 func (m *Meter) Close() error { return nil }
