@@ -153,13 +153,13 @@ func (c *Cache) room(blocks, pages int) bool {
 	return pages <= c.pool.wholePages()
 }
 
-// capacity is how many blocks the whole pool is for this model.
-func (c *Cache) capacity() int { return (len(c.pool.pages) - 1) * c.cfg.BlocksPerPage }
+// Capacity is how many blocks the whole pool is for this model.
+func (c *Cache) Capacity() int { return (len(c.pool.pages) - 1) * c.cfg.BlocksPerPage }
 
 // Fits says whether one sequence of n tokens fits the whole pool, when at most span of its positions are
 // given blocks beyond those that Seal has seen. Extend never refuses such a sequence while no other one holds a block.
 func (c *Cache) Fits(n, span int) bool {
-	return c.need(n, span) <= c.capacity()-c.statePages*c.cfg.BlocksPerPage
+	return c.need(n, span) <= c.Capacity()-c.statePages*c.cfg.BlocksPerPage
 }
 
 func (c *Cache) need(n, span int) int {

@@ -85,7 +85,7 @@ func (p *Pool) Stats() Stats {
 	for i, c := range p.caches {
 		s.Models[i] = ModelStats{
 			Model: c.cfg.Model, Pages: c.held, Live: c.live, Cached: c.cached, Free: c.free,
-			Capacity: c.capacity(), States: c.owners, Snapshots: c.snapshotCount(), Evictions: c.evictions, Sealed: c.sealed,
+			Capacity: c.Capacity(), States: c.owners, Snapshots: c.snapshotCount(), Evictions: c.evictions, Sealed: c.sealed,
 		}
 	}
 	return s
