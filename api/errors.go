@@ -15,6 +15,14 @@ import (
 // statusClientGone stands in logs and metrics for a client that did not wait for its answer.
 const statusClientGone = 499
 
+// Balancers such as HAProxy before 3.2 know how to ask another node after a 503, and not after a 429. One that sends
+// headerRefuseAs: 503 gets a 503 in the place of a 429, with the 429 in headerRefusedStatus, so that it can put it back when
+// no node takes the request (deploy/haproxy).
+const (
+	headerRefuseAs      = "X-Refuse-As"
+	headerRefusedStatus = "X-Refused-Status"
+)
+
 // apiError is an error as a client sees it.
 type apiError struct {
 	status     int

@@ -159,8 +159,11 @@ var (
 
 	descPages     = prometheus.NewDesc("openinfer_kv_pages", "Pages of the shared pool by state.", []string{"state"}, nil)
 	descPageBytes = prometheus.NewDesc("openinfer_kv_page_bytes", "Size of a page.", nil, nil)
-	descErrors    = prometheus.NewDesc("openinfer_step_errors_total", "Steps that failed.", nil, nil)
-	descHeartbeat = prometheus.NewDesc("openinfer_heartbeat_age_seconds", "Age of the step loop's last sign of life.", nil, nil)
+	// Of the node, for balancers that read one number: the model-server protocol of the Gateway API Inference Extension.
+	descNodeWaiting = prometheus.NewDesc("openinfer_requests_waiting", "Sequences that wait, of all models.", nil, nil)
+	descNodeUsage   = prometheus.NewDesc("openinfer_kv_usage_ratio", "Share of the pool's pages that sequences hold now, 0 to 1.", nil, nil)
+	descErrors      = prometheus.NewDesc("openinfer_step_errors_total", "Steps that failed.", nil, nil)
+	descHeartbeat   = prometheus.NewDesc("openinfer_heartbeat_age_seconds", "Age of the step loop's last sign of life.", nil, nil)
 )
 
 // Describe sends nothing: which models there are is known when they are collected.
@@ -174,8 +177,10 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	s := c.gen.Stats()
+	waiting := 0
 	for _, m := range s.Models {
 		n := m.Name
+		waiting += m.Waiting
 		gauge(descRunning, float64(m.Running), n)
 		gauge(descWaiting, float64(m.Waiting), n)
 		gauge(descUsage, m.LiveUsage, n)
@@ -238,6 +243,12 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 	gauge(descPages, float64(s.PagesLive), "live")
 	gauge(descPages, float64(s.PagesCached), "cached")
 	gauge(descPages, float64(s.PagesFree), "free")
+	gauge(descNodeWaiting, float64(waiting))
+	usage := 0.0
+	if all := s.PagesLive + s.PagesCached + s.PagesFree; all > 0 {
+		usage = float64(s.PagesLive) / float64(all)
+	}
+	gauge(descNodeUsage, usage)
 	gauge(descPageBytes, float64(s.PageBytes))
 	counter(descErrors, s.StepErrors)
 	gauge(descHeartbeat, s.Heartbeat.Seconds())

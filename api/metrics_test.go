@@ -101,7 +101,8 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if m.value("vllm:cache_config_info", "model_name", "M", "block_size", "16", "num_gpu_blocks", "100") != 1 ||
-		m.value("openinfer_build_info", "version", "7") != 1 || m.value("openinfer_kv_pages", "state", "cached") != 2 {
+		m.value("openinfer_build_info", "version", "7") != 1 || m.value("openinfer_kv_pages", "state", "cached") != 2 ||
+		m.value("openinfer_requests_waiting") != 0 || m.value("openinfer_kv_usage_ratio") < 0 || m.value("openinfer_kv_usage_ratio") > 1 {
 		t.Errorf("info: %v", m["vllm:cache_config_info"])
 	}
 

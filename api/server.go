@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -124,6 +125,7 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		w.requestID = w.requestToken
 	}
 	w.Header().Set("X-Request-Id", w.requestID)
+	w.refuseAs503 = r.Header.Get(headerRefuseAs) == "503"
 	start := time.Now()
 	rt, err := h.route(r)
 	defer func() {
@@ -202,6 +204,8 @@ type reply struct {
 	requestToken string // ours: unique whatever clients send
 	keySalt      string
 
+	refuseAs503 bool // the client is a balancer that asks another node then: headerRefuseAs
+
 	status int  // 0: nothing was sent
 	sse    *sse // of a stream that began while its model was loading
 	err    *apiError
@@ -263,7 +267,12 @@ func (w *reply) fail(err error) {
 		return
 	}
 	e.headers(w.Header())
-	_ = w.json(e.status, e.body()) // a client that is gone now has nothing to be told
+	status := e.status
+	if status == http.StatusTooManyRequests && w.refuseAs503 {
+		w.Header().Set(headerRefusedStatus, strconv.Itoa(status))
+		status = http.StatusServiceUnavailable
+	}
+	_ = w.json(status, e.body()) // a client that is gone now has nothing to be told
 }
 
 // failed notes an error for the log.

@@ -91,6 +91,27 @@ func TestRefusalOfAnSLA(t *testing.T) {
 	}
 }
 
+// A balancer that asks for it gets 503 for a refusal, and is told that it was a 429; nothing else changes.
+func TestRefusalAs503(t *testing.T) {
+	gen := answers(func(engine.Request) apitest.Answer {
+		return apitest.Answer{FailAfter: 1, Text: "x", Err: &engine.OverCapacityError{Model: "M", RetryAfter: time.Second, Waiting: 3}}
+	})
+	s := serve(t, gen, Options{})
+	plain := s.post("/v1/chat/completions", chatBody(""))
+	for header, status := range map[string]int{"503": 503, "429": 429, "x": 429, "": 429} {
+		a := s.post("/v1/chat/completions", chatBody(""), headerRefuseAs, header)
+		told := ""
+		if status == 503 {
+			told = "429"
+		}
+		if a.status != status || a.header.Get(headerRefusedStatus) != told || a.header.Get("Retry-After") != "1" || string(a.body) != string(plain.body) {
+			t.Errorf("%s %q: %d, %s %q, Retry-After %q, %s", headerRefuseAs, header, a.status, headerRefusedStatus,
+				a.header.Get(headerRefusedStatus), a.header.Get("Retry-After"), a.body)
+		}
+	}
+	s.refused(s.post("/v1/chat/completions", chatBody(`"top_p":7`), headerRefuseAs, "503"), 400, "top_p")
+}
+
 // A refusal says which of an SLA could not be promised, and none gives a reason that its own numbers refute.
 func TestRefusalsOfAnSLA(t *testing.T) {
 	for _, c := range []struct {

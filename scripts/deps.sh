@@ -35,4 +35,7 @@ fi
 # The CUDA driver's library and header, which need no card to be loaded and compiled against.
 sh scripts/libcuda.sh
 
+# The balancer, schemas and linters that deploy/ is tested with.
+sh scripts/deps-deploy.sh
+
 sh scripts/deps-clients.sh

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/api"
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/internal/agentcheck"
 	"github.com/openinfer-go/openinfer/internal/config"
 )
 
@@ -86,6 +88,7 @@ value for all models or for one.`,
 	f.StringSliceVar(&m.models, "models", nil, "MODEL or NAME=MODEL, separated by commas (default: the embedded models)")
 	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _, paths from the working directory; flags win over it")
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
+	f.StringVar(&c.AgentCheck, "agent-check", "", "address where a balancer asks by HAProxy's agent-check what is free, of a model that it names or at all (default: nowhere)")
 	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")
 	f.Var(&c.MaxBodySize, "max-body-size", "largest request body")
 	f.StringSliceVar(&m.keepAlive, "keep-alive", nil, "idle time after which a model is parked: 5m, seconds, 0 at once, -1 never, for all models or NAME=TIME (default never)")
@@ -149,6 +152,21 @@ func serve(ctx context.Context, c config.Serve) error {
 	server := api.NewServer(api.New(e, api.Options{Version: version(), Keys: keys, BodyLimit: int64(c.MaxBodySize), Log: log}))
 
 	group, ctx := errgroup.WithContext(ctx)
+	var stopping atomic.Bool
+	if c.AgentCheck != "" {
+		l, err := net.Listen("tcp", c.AgentCheck)
+		if err != nil {
+			return fmt.Errorf("--agent-check %s: %w", c.AgentCheck, err)
+		}
+		defer l.Close() // after the last answer: a balancer is told to send no more as long as there are some
+		log.Info("agent check", "listen", l.Addr().String())
+		go func() {
+			err := agentcheck.Serve(l, func(model string) (agentcheck.State, error) { return agentState(e, model, stopping.Load()) })
+			if err != nil {
+				log.Error("balancers get no answer any more", "error", err)
+			}
+		}()
+	}
 	group.Go(func() error { // health and readiness answer while models load
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
@@ -165,9 +183,34 @@ func serve(ctx context.Context, c config.Serve) error {
 		}
 		fmt.Printf("%v\nReady after %v: http://%s/v1\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())
 		<-ctx.Done()
+		stopping.Store(true)
 		return shutdown(e, server, time.Duration(c.Drain), log)
 	})
 	return group.Wait()
+}
+
+// agentState is what a balancer is told of a model, or of the node: it has what any of its models has.
+func agentState(e *engine.Engine, model string, stopping bool) (agentcheck.State, error) {
+	s := agentcheck.State{Draining: stopping}
+	if stopping {
+		s.Why = "stopping"
+		return s, nil
+	}
+	h := e.Health()
+	if s.Up = h.Ready; !s.Up {
+		s.Why = h.Reason
+	}
+	known := false
+	for _, c := range e.Capacities() {
+		if model == "" || c.Model == model {
+			known = true
+			s.Free = max(s.Free, c.Free)
+		}
+	}
+	if !known {
+		return s, fmt.Errorf("no model %q here", model)
+	}
+	return s, nil
 }
 
 // shutdown lets running answers end, up to a limit; a second signal stops at once, since the

@@ -24,6 +24,7 @@ type Serve struct {
 	Models []Model `yaml:"models"`
 
 	Listen      string   `yaml:"listen"`
+	AgentCheck  string   `yaml:"agent_check"`
 	APIKeyFile  string   `yaml:"api_key_file"`
 	MaxBodySize Size     `yaml:"max_body_size"`
 	Drain       Duration `yaml:"drain_timeout"`
@@ -134,11 +135,14 @@ func ParseModel(item string) Model {
 // Check reports a value that no server could have.
 func (s *Serve) Check() error {
 	_, _, listenErr := net.SplitHostPort(s.Listen)
+	_, _, agentErr := net.SplitHostPort(s.AgentCheck)
 	switch {
 	case s.Listen == "":
 		return errors.New("listen: is empty; write an address such as 127.0.0.1:8080, or :8080 for every interface")
 	case listenErr != nil:
 		return fmt.Errorf("--listen %s: want ADDRESS:PORT such as 127.0.0.1:8080, or :8080 for every interface", s.Listen)
+	case s.AgentCheck != "" && agentErr != nil:
+		return fmt.Errorf("--agent-check %s: want ADDRESS:PORT such as 127.0.0.1:8081", s.AgentCheck)
 	case s.MaxBodySize < 1:
 		return errors.New("max body size: must be at least 1 byte")
 	case s.Drain < 0:

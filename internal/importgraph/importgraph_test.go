@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"kernels/cuda":   {"kernels"},
 	"kernels/sim":    {"kernels"},
 	"internal":       {},
+	"deploy":         {},
 
 	// Suites that tests of other packages run.
 	"kernels/kerneltest": {"kernels", "kernels/ref"},
