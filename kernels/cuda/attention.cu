@@ -4,17 +4,19 @@
 //   cache of fp16, bf16, fp8-e4m3 or int8 (cache.cuh) | starts [S+1], contexts [S], tables [S][tableStride]
 //   kDim, vDim 1..512, a token's codes of a head a multiple of 4 bytes; window, soft cap; anything else the launcher refuses
 //
-// A block takes R = 16 rows (a query head of a token each) for every 4 warps: rows of one sequence and key head, counted
-// over its tokens and then over the key head's query heads, so that keys and values are read once for all of them. It
-// takes 256 positions of the context (a partition) at a time:
-//   scores   warp w of 4 has keys 16w to 16w+15 of each 64. q is split into two 16-bit floats, high and low, each summed over
+// A block takes R rows (a query head of a token each), 16 for every W warps: rows of one sequence and key head, counted
+// over its tokens and then over the key head's query heads, so that keys and values are read once for all of them. W is 8
+// for values of 256, where the tensor cores' time is as long as memory's, else 4. It takes 256 positions of the context (a
+// partition) at a time:
+//   scores   warp w of W has keys 16w to 16w+15 of each 16W. q is split into two 16-bit floats, high and low, each summed over
 //            kDim in ascending order; of fp16 q, scaled by a power of two of the row's own, the low part is summed in fp16.
-//   weights  2^(score - largest of the partition), rounded to 16 bits, in shared memory for the 4 warps; they are summed in
+//   weights  2^(score - largest of the partition), rounded to 16 bits, in shared memory for the W warps; they are summed in
 //            16s of keys, and these in ascending order. Values' scales are in the weights, over a power of two of the row's
 //            own near the largest of those it sees, which its sums are multiplied by.
-//   values   warp w of 4 has a quarter of vDim, and sums over keys in ascending order
-//   merge    partitions are added up in ascending order, by fold()
-// A block either takes one partition, whose sums go to `partial` for attention_merge (decode), or all of them (prefill).
+//   values   warp w of W has that part of vDim, and sums over keys in ascending order
+//   sums     the SPAN partitions of a span are added up in ascending order, and then the spans, by fold()
+// A block takes the whole context, spans' sums gathering in dst (prefill), or one unit of it, which is a span or a partition
+// (decode). Then it leaves its sums in `partial` and takes a ticket; who takes a tile's last adds up what all left.
 // Both do the same operations in the same order, and masked keys weigh an exact 0: so a row has the same bits in either, in
 // any tile and beside any rows. Arithmetic that decides bits is written with intrinsics, which are not fused.
 //
@@ -22,10 +24,10 @@
 //   q high, q low   [R][kPad + 8]     16 bits; kPad: kDim to a multiple of 16, of fp8 and int8 32
 //   weights         [R][256 + 8]      16 bits
 //   sums            [R][17] float     of each 16 weights
-//   largest         [2][R][4] float   of each warp's scores, and of its values' scales
+//   largest         [2][W][R] float   of each warp's scores, and of its values' scales
 //   up              [R] float         what the row's q was divided by
 //   groups          [4][16] Group     of 16 keys each, of partition p at p % 4
-//   stages          2 to 4 of: 64 keys of 128 bytes + 16, or values: keysOfValues rows + 16
+//   stages          2 to 4 of: 16W keys of 128 bytes + 16, or values: keysOfValues rows + 16
 // fp8 and int8 stay bytes there. ldmatrix moves pairs of bytes: a lane finds four neighbouring values of a key (so q is
 // stored in the order that makes them k = 2c, 2c+8, 2c+1, 2c+9), and of values two neighbours for two keys (so tile 2i has
 // the even columns of 16 and tile 2i+1 the odd ones).
@@ -39,18 +41,20 @@
 #define PARAMS \
     float *dst, int dstStride, const float *q, int qStride, float *partial, float2 *partialSums, \
     const int *starts, const int *contexts, int S, const int *tables, int tableStride, CACHE_PARAMS, \
-    int per, int from, int to, int atLeast, int atMost, int parts, int stageCount, int unit, float scale, float cap, int window
+    int per, int from, int to, int atLeast, int atMost, int each, int units, unsigned *tickets, int stageCount, int unit, float scale, float cap, int window
 
-// attend: grid (pieces of work, G), R/16 * 128 threads. parts: 0, or how many partitions `partial` has room for, a power of
-// two: partial float [to-from][H][parts][vDim], partition p of a row at p % parts, partialSums its m and l.
+// attend: grid (pieces of work, G), R/16 * W * 32 threads. each: 0, or how many partitions a unit is. units: how many of them
+// `partial` has room for: partial float [to-from][H][units][vStride], unit u of a row at u % units, partialSums its m and l.
+// tickets are zeros between launches, a word for each row and key head, of which a tile uses its first row's.
 // scale is of q.k: with a soft cap to units of the cap, else to logarithms of base two. cap: in these, 0: none.
-template <int T, int N> __device__ void attend(PARAMS)
+template <int T, int N, int W> __device__ void attend(PARAMS)
 {
-    typedef Attention<T, N> A;
+    typedef Attention<T, N, W> A;
     extern __shared__ __align__(16) char memory[];
-    const int R = blockDim.x / 8, lane = threadIdx.x & 31, warp = threadIdx.x >> 5, w = warp & 3, tile = warp >> 2;
+    constexpr int KEYS = A::KEYS, TILES = A::TILES;
+    const int R = blockDim.x / (2 * W), lane = threadIdx.x & 31, warp = threadIdx.x >> 5, w = warp % W, tile = warp / W;
     Rows f;
-    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, window, parts, blockIdx.x)) return;
+    if (!findRows(f, starts, contexts, S, from, to, atLeast, atMost, per, R, window, each * PARTITION, blockIdx.x)) return;
 
     // Row i of the tile: token, and the positions [sees from, sees to).
     auto tokenOf = [&](int i) { return f.first + (f.begin + i) / per; };
@@ -64,11 +68,17 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.low = seesFrom(seesTo(0));
     a.high = seesTo(min(R, f.count - f.begin) - 1);
     int part = a.low / PARTITION, end = (a.high + PARTITION - 1) / PARTITION;
-    if (parts) {
-        if (f.part < part || f.part >= end) return;
-        part = f.part;
-        end = part + 1;
+    // The units that the tile sees, and of these this block's.
+    int firstUnit = 0, unitCount = 1;
+    if (each) {
+        firstUnit = part / each;
+        unitCount = (end - 1) / each + 1 - firstUnit;
+        if (f.unit < firstUnit || f.unit >= firstUnit + unitCount) return;
+        part = max(part, f.unit * each);
+        end = min(end, (f.unit + 1) * each);
     }
+    const bool whole = unitCount == 1; // no other block has part of the context
+    const int H = heads * per, vStride = (vDim + 3) & ~3;
     a.kPad = (kDim + A::STEP - 1) / A::STEP * A::STEP;
     a.slabs = (a.kPad + A::SLAB - 1) / A::SLAB;
     a.stageCount = stageCount;
@@ -81,9 +91,9 @@ template <int T, int N> __device__ void attend(PARAMS)
     a.weights = a.qLow + R * qRow;
     a.sums = (float *)(memory + R * (2 * qRow + WEIGHT_ROW));
     a.largest = a.sums + R * 17;
-    a.up = a.largest + R * 8;
+    a.up = a.largest + R * 2 * W;
     a.groups = (Group *)(a.up + R);
-    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * 26) + 4 * 16 * sizeof(Group);
+    a.stages = a.shared + R * (2 * qRow + WEIGHT_ROW + 4 * (18 + 2 * W)) + 4 * 16 * sizeof(Group);
 
     if (threadIdx.x < 32 && part + threadIdx.x / 16 < end) a.find(part + threadIdx.x / 16, threadIdx.x % 16);
     __syncthreads();
@@ -97,14 +107,20 @@ template <int T, int N> __device__ void attend(PARAMS)
     // q, high and low.
 #pragma unroll 1
     for (int i = warp; i < R; i += blockDim.x / 32) {
-        bool have = f.begin + i < f.count;
+        if (f.begin + i >= f.count) {
+            for (int at = lane * 16; at < 2 * a.kPad; at += 512) {
+                *(uint4 *)(memory + i * qRow + at) = make_uint4(0, 0, 0, 0);
+                *(uint4 *)(memory + (R + i) * qRow + at) = make_uint4(0, 0, 0, 0);
+            }
+            if (A::HALF && lane == 0) a.up[i] = 1;
+            continue;
+        }
         const float *x = q + (long long)tokenOf(i) * qStride + (blockIdx.y * per + (f.begin + i) % per) * kDim;
         float by = 1;
         if (A::HALF) {
             float top = 0;
-            if (have)
-#pragma unroll 1
-                for (int d = lane; d < kDim; d += 32) top = fmaxf(top, fabsf(x[d]));
+#pragma unroll 2
+            for (int d = lane; d < kDim; d += 32) top = fmaxf(top, fabsf(x[d]));
             for (int d = 16; d > 0; d /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, d));
             unsigned exponent = min(max(__float_as_uint(top) >> 23, 1u), 253u);
             by = __uint_as_float((254 - exponent) << 23);
@@ -112,7 +128,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         }
 #pragma unroll 1
         for (int d = lane; d < a.kPad; d += 32) {
-            float v = have && d < kDim ? __fmul_rn(x[d], by) : 0;
+            float v = d < kDim ? __fmul_rn(x[d], by) : 0;
             int at = scaled<T> ? (d & ~15) | (d & 12) >> 1 | (d & 2) >> 1 | (d & 1) << 3 : d;
             unsigned short high = A::HALF ? floatToHalf(v) : floatToBF16(v), lower;
             float rest;
@@ -132,6 +148,8 @@ template <int T, int N> __device__ void attend(PARAMS)
     // Positions that all rows of the block see.
     const int allFrom = seesFrom(a.high), allTo = seesTo(0);
     const bool oneToken = allTo == a.high;
+    bool gathered = false; // dst has earlier spans' sums, and these their largest and their weights'
+    float gatheredM[2], gatheredL[2];
     float M0 = LOWEST, M1 = LOWEST, L0 = 0, L1 = 0, O[N][4];
 #pragma unroll
     for (int j = 0; j < N; j++) O[j][0] = O[j][1] = O[j][2] = O[j][3] = 0;
@@ -160,12 +178,12 @@ template <int T, int N> __device__ void attend(PARAMS)
         const int base = part * PARTITION, tilesFrom = a.keysFrom(part), tilesTo = a.keysTo(part);
         // A partition has two stages at least and three more are on their way: they are of the one after the next at most.
         if (part + 2 < end && threadIdx.x < 16) a.find(part + 2, threadIdx.x);
-        float s[4][8];
-        unsigned valueScale[4];
+        float s[TILES][8];
+        unsigned valueScale[TILES];
         float m0 = LOWEST, m1 = LOWEST, top0 = 0, top1 = 0;
         float up0 = 1, up1 = 1;
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < TILES; t++) {
             valueScale[t] = 0;
 #pragma unroll
             for (int i = 0; i < 8; i++) s[t][i] = -INFINITY;
@@ -174,7 +192,7 @@ template <int T, int N> __device__ void attend(PARAMS)
         for (int t = tilesFrom; t < tilesTo; t++) {
             unsigned keyScale = 0, valueScaleT = 0;
             if (scaled<T>) {
-                const unsigned *at = (const unsigned *)a.groups[(part & 3) * 16 + t * 4 + w].scales;
+                const unsigned *at = (const unsigned *)a.groups[(part & 3) * 16 + t * W + w].scales;
                 if (at) {
                     keyScale = at[lane % 8];
                     valueScaleT = at[heads * blockTokens / 2 + lane % 8];
@@ -220,35 +238,50 @@ template <int T, int N> __device__ void attend(PARAMS)
             float x[8];
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                float2 ks = make_float2(1, 1), vs = ks;
-                if (scaled<T>) {
-                    ks = unpackBF16(__shfl_sync(~0u, keyScale, lane % 4 + j * 4));
-                    vs = unpackBF16(__shfl_sync(~0u, valueScaleT, lane % 4 + j * 4));
-                }
+                float2 ks = make_float2(1, 1);
+                if (scaled<T>) ks = unpackBF16(__shfl_sync(~0u, keyScale, lane % 4 + j * 4));
                 if (A::HALF) {
                     float2 top = unpackF16(lowH[j][0]), bottom = unpackF16(lowH[j][1]);
                     lowF[j][0] = top.x, lowF[j][1] = top.y, lowF[j][2] = bottom.x, lowF[j][3] = bottom.y;
                 }
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    int pos = base + t * KEYS + w * 16 + j * 8 + column + i % 2;
                     float by = i < 2 ? up0 : up1;
                     if (scaled<T>) by = __fmul_rn(by, i % 2 ? ks.y : ks.x);
                     float score = __fmul_rn(__fadd_rn(high[j][i], lowF[j][i]), __fmul_rn(by, scale));
                     if (cap > 0) score = __fmul_rn(cap, tanhOf(score));
-                    bool seen = i < 2 ? pos >= from0 && pos < to0 : pos >= from1 && pos < to1;
-                    x[j * 4 + i] = score = seen ? score : -INFINITY;
-                    if (i < 2) m0 = fmaxf(m0, score);
-                    else m1 = fmaxf(m1, score);
-                    if (scaled<T> && seen) {
-                        if (i < 2) top0 = fmaxf(top0, i % 2 ? vs.y : vs.x);
+                    x[j * 4 + i] = score;
+                }
+            }
+            const int first = base + t * KEYS;
+            if (first >= allFrom && first + KEYS <= allTo) {
+                if (scaled<T>) {
+                    float2 vs = unpackBF16(valueScaleT); // of two of the 16 keys; four lanes' will meet
+                    float top = fmaxf(vs.x, vs.y);
+                    top = fmaxf(top, __shfl_xor_sync(~0u, top, 4));
+                    top0 = fmaxf(top0, top), top1 = fmaxf(top1, top);
+                }
+            } else {
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    float2 vs = make_float2(0, 0);
+                    if (scaled<T>) vs = unpackBF16(__shfl_sync(~0u, valueScaleT, lane % 4 + j * 4));
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        int pos = first + w * 16 + j * 8 + column + i % 2;
+                        bool seen = i < 2 ? pos >= from0 && pos < to0 : pos >= from1 && pos < to1;
+                        if (!seen) x[j * 4 + i] = -INFINITY;
+                        else if (i < 2) top0 = fmaxf(top0, i % 2 ? vs.y : vs.x);
                         else top1 = fmaxf(top1, i % 2 ? vs.y : vs.x);
                     }
                 }
             }
+#pragma unroll
+            for (int j = 0; j < 2; j++)
+                m0 = fmaxf(m0, fmaxf(x[j * 4], x[j * 4 + 1])), m1 = fmaxf(m1, fmaxf(x[j * 4 + 2], x[j * 4 + 3]));
             // Registers have no index.
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < TILES; i++)
                 if (i == t) {
                     valueScale[i] = valueScaleT;
 #pragma unroll
@@ -259,22 +292,22 @@ template <int T, int N> __device__ void attend(PARAMS)
         m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, 1));
         m0 = fmaxf(m0, __shfl_xor_sync(~0u, m0, 2));
         m1 = fmaxf(m1, __shfl_xor_sync(~0u, m1, 2));
-        if (lane % 4 == 0) a.largest[row0 * 4 + w] = m0, a.largest[row1 * 4 + w] = m1;
+        if (lane % 4 == 0) a.largest[w * R + row0] = m0, a.largest[w * R + row1] = m1;
         if (scaled<T>) {
             top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, 1));
             top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, 1));
             top0 = fmaxf(top0, __shfl_xor_sync(~0u, top0, 2));
             top1 = fmaxf(top1, __shfl_xor_sync(~0u, top1, 2));
-            if (lane % 4 == 0) a.largest[(R + row0) * 4 + w] = top0, a.largest[(R + row1) * 4 + w] = top1;
+            if (lane % 4 == 0) a.largest[(W + w) * R + row0] = top0, a.largest[(W + w) * R + row1] = top1;
         }
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < 4; i++) m0 = fmaxf(m0, a.largest[row0 * 4 + i]), m1 = fmaxf(m1, a.largest[row1 * 4 + i]);
+        for (int i = 0; i < W; i++) m0 = fmaxf(m0, a.largest[i * R + row0]), m1 = fmaxf(m1, a.largest[i * R + row1]);
         float down[2] = {1, 1}, back[2] = {1, 1}; // of values' scales, and of sums
         if (scaled<T>) {
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                top0 = fmaxf(top0, a.largest[(R + row0) * 4 + i]), top1 = fmaxf(top1, a.largest[(R + row1) * 4 + i]);
+            for (int i = 0; i < W; i++)
+                top0 = fmaxf(top0, a.largest[(W + i) * R + row0]), top1 = fmaxf(top1, a.largest[(W + i) * R + row1]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 // Weights reach 512, which leaves fp16 the most room for small ones. Codes of fp8 are over 256.
@@ -286,25 +319,30 @@ template <int T, int N> __device__ void attend(PARAMS)
 
         // Weights.
 #pragma unroll
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < TILES; t++) {
             if (t < tilesFrom || t >= tilesTo) {
-                if (lane % 4 == 0) a.sums[row0 * 17 + t * 4 + w] = a.sums[row1 * 17 + t * 4 + w] = 0;
+                if (lane % 4 == 0) a.sums[row0 * 17 + t * W + w] = a.sums[row1 * 17 + t * W + w] = 0;
                 continue;
             }
+            const bool all = base + t * KEYS >= allFrom && base + (t + 1) * KEYS <= allTo;
             float p[8];
 #pragma unroll
             for (int i = 0; i < 8; i++) p[i] = exp2Of(__fsub_rn(s[t][i], i % 4 < 2 ? m0 : m1));
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 unsigned word[2];
+                float2 vs = make_float2(1, 1);
+                if (scaled<T>) vs = unpackBF16(__shfl_sync(~0u, valueScale[t], lane % 4 + j * 4));
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     float &x = p[j * 4 + r * 2], &y = p[j * 4 + r * 2 + 1];
                     if (scaled<T>) {
-                        // A masked key's scale may be anything.
-                        float2 vs = unpackBF16(__shfl_sync(~0u, valueScale[t], lane % 4 + j * 4));
-                        word[r] = packF16(s[t][j * 4 + r * 2] == -INFINITY ? 0 : __fmul_rn(x, __fmul_rn(vs.x, down[r])),
-                            s[t][j * 4 + r * 2 + 1] == -INFINITY ? 0 : __fmul_rn(y, __fmul_rn(vs.y, down[r])));
+                        float scaledX = __fmul_rn(x, __fmul_rn(vs.x, down[r])), scaledY = __fmul_rn(y, __fmul_rn(vs.y, down[r]));
+                        if (!all) { // a masked key's scale may be anything
+                            if (s[t][j * 4 + r * 2] == -INFINITY) scaledX = 0;
+                            if (s[t][j * 4 + r * 2 + 1] == -INFINITY) scaledY = 0;
+                        }
+                        word[r] = packF16(scaledX, scaledY);
                     } else {
                         word[r] = T == F16 ? packF16(x, y) : packBF16(x, y);
                         float2 rounded = T == F16 ? unpackF16(word[r]) : unpackBF16(word[r]);
@@ -321,7 +359,7 @@ template <int T, int N> __device__ void attend(PARAMS)
             l1 = __fadd_rn(l1, __shfl_xor_sync(~0u, l1, 1));
             l0 = __fadd_rn(l0, __shfl_xor_sync(~0u, l0, 2));
             l1 = __fadd_rn(l1, __shfl_xor_sync(~0u, l1, 2));
-            if (lane % 4 == 0) a.sums[row0 * 17 + t * 4 + w] = l0, a.sums[row1 * 17 + t * 4 + w] = l1;
+            if (lane % 4 == 0) a.sums[row0 * 17 + t * W + w] = l0, a.sums[row1 * 17 + t * W + w] = l1;
         }
 
         // Values. The barrier of the first stage is the one after the weights.
@@ -402,113 +440,113 @@ template <int T, int N> __device__ void attend(PARAMS)
             for (int j = 0; j < N; j++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) o[j][i] = __fmul_rn(o[j][i], back[i / 2]);
-        if (parts) {
-            M0 = m0, M1 = m1, L0 = l0, L1 = l1;
+        float a0, b0, a1, b1;
+        fold(M0, L0, m0, l0, a0, b0);
+        fold(M1, L1, m1, l1, a1, b1);
 #pragma unroll
-            for (int j = 0; j < N; j++)
+        for (int j = 0; j < N; j++) {
+            O[j][0] = folded(O[j][0], o[j][0], a0, b0), O[j][1] = folded(O[j][1], o[j][1], a0, b0);
+            O[j][2] = folded(O[j][2], o[j][2], a1, b1), O[j][3] = folded(O[j][3], o[j][3], a1, b1);
+        }
+        if (part % SPAN != SPAN - 1 && part + 1 < end) continue;
+
+        // The end of a span, or of what the block has of one: to dst, where earlier spans are, or to `partial`.
+        // A lane has C neighbouring columns of each pair of tiles (of 16-bit values: of each tile).
+        constexpr int C = scaled<T> ? 4 : 2;
+        const bool last = part + 1 == end, wide = !whole || !((size_t)dst % 16 || dstStride % 4 || vDim % 4);
+        const int width = whole ? vDim : vStride;
 #pragma unroll
-                for (int i = 0; i < 4; i++) O[j][i] = o[j][i];
-        } else {
-            float a0, b0, a1, b1;
-            fold(M0, L0, m0, l0, a0, b0);
-            fold(M1, L1, m1, l1, a1, b1);
+        for (int r = 0; r < 2; r++) {
+            int row = r ? row1 : row0;
+            if (f.begin + row >= f.count) continue;
+            int token = tokenOf(row), h = blockIdx.y * per + (f.begin + row) % per;
+            float M = r ? M1 : M0, L = r ? L1 : L0, before = 0, now = 1;
+            float *out = dst + (long long)token * dstStride + h * vDim;
+            if (!whole) {
+                long long at = ((long long)(f.token - from + token - f.first) * H + h) * units + f.unit % units;
+                out = partial + at * vStride;
+                if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(M, L);
+            } else if (gathered) {
+                fold(gatheredM[r], gatheredL[r], M, L, before, now);
+                L = gatheredL[r];
+            } else
+                gatheredM[r] = M, gatheredL[r] = L;
 #pragma unroll
-            for (int j = 0; j < N; j++) {
-                O[j][0] = folded(O[j][0], o[j][0], a0, b0), O[j][1] = folded(O[j][1], o[j][1], a0, b0);
-                O[j][2] = folded(O[j][2], o[j][2], a1, b1), O[j][3] = folded(O[j][3], o[j][3], a1, b1);
+            for (int j = 0; j < N; j += C / 2) {
+                int c = w * 8 * N + j * 8 + lane % 4 * C;
+                if (c >= width) break;
+                float v[C];
+#pragma unroll
+                for (int i = 0; i < C; i++) v[i] = scaled<T> ? O[j + i % 2][r * 2 + i / 2] : O[j][r * 2 + i];
+                if (gathered) {
+                    float old[C];
+                    if (!wide)
+#pragma unroll
+                        for (int i = 0; i < C; i++) old[i] = out[c + i];
+                    else if (C == 4)
+                        *(float4 *)old = *(float4 *)(out + c);
+                    else
+                        *(float2 *)old = *(float2 *)(out + c);
+#pragma unroll
+                    for (int i = 0; i < C; i++) v[i] = folded(old[i], v[i], before, now);
+                }
+                if (whole && last)
+#pragma unroll
+                    for (int i = 0; i < C; i++) v[i] = finished(v[i], L);
+                if (!wide)
+#pragma unroll
+                    for (int i = 0; i < C; i++) out[c + i] = v[i];
+                else if (C == 4)
+                    *(float4 *)(out + c) = make_float4(v[0], v[1], v[C - 2], v[C - 1]);
+                else
+                    *(float2 *)(out + c) = make_float2(v[0], v[1]);
             }
+        }
+        if (!last) {
+            gathered = true;
+            M0 = M1 = LOWEST, L0 = L1 = 0;
+#pragma unroll
+            for (int j = 0; j < N; j++) O[j][0] = O[j][1] = O[j][2] = O[j][3] = 0;
         }
     }
+    if (whole) return;
 
-    // A lane has C neighbouring columns of each pair of tiles (of 16-bit values: of each tile).
-    constexpr int C = scaled<T> ? 4 : 2;
-    const int H = heads * per;
-    const bool wide = parts || !((size_t)dst % 16 || dstStride % 4 || vDim % 4);
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        int row = r ? row1 : row0;
-        if (f.begin + row >= f.count) continue;
-        int token = tokenOf(row), h = blockIdx.y * per + (f.begin + row) % per;
-        float L = r ? L1 : L0;
-        float *out = dst + (long long)token * dstStride + h * vDim;
-        if (parts) {
-            long long at = ((long long)(f.token - from + token - f.first) * H + h) * parts + (end - 1) % parts;
-            out = partial + at * vDim;
-            if (w == 0 && lane % 4 == 0) partialSums[at] = make_float2(r ? M1 : M0, L);
-        }
-#pragma unroll
-        for (int j = 0; j < N; j += C / 2) {
-            int c = w * 8 * N + j * 8 + lane % 4 * C;
-            if (c >= vDim) break;
-            float v[C];
-#pragma unroll
-            for (int i = 0; i < C; i++) {
-                v[i] = scaled<T> ? O[j + i % 2][r * 2 + i / 2] : O[j][r * 2 + i];
-                if (!parts) v[i] = finished(v[i], L);
-            }
-            if (!wide)
-#pragma unroll
-                for (int i = 0; i < C; i++) out[c + i] = v[i];
-            else if (C == 4)
-                *(float4 *)(out + c) = make_float4(v[0], v[1], v[C - 2], v[C - 1]);
-            else
-                *(float2 *)(out + c) = make_float2(v[0], v[1]);
-        }
+    // The last block of the tile to get here has all sums to add up. The ticket goes from 0 to the number of blocks, and so
+    // back to 0 for the next launch.
+    int *flag = (int *)a.sums;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        unsigned *ticket = tickets + ((long long)(f.token - from) * per + f.begin) * heads + blockIdx.y;
+        __threadfence();
+        *flag = atomicInc(ticket, unitCount - 1) == unitCount - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    if (!*flag) return;
+    const int columns = (vDim + 127) / 128, rows = min(R, f.count - f.begin), lastUnit = firstUnit + unitCount - 1;
+#pragma unroll 1
+    for (int task = warp; task < rows * columns; task += blockDim.x / 32) {
+        int i = task / columns, d = task % columns * 128 + lane * 4, token = tokenOf(i), h = blockIdx.y * per + (f.begin + i) % per;
+        long long at = ((long long)(f.token - from + token - f.first) * H + h) * units;
+        addUp(dst + (long long)token * dstStride + h * vDim + d, partial + at * vStride + d, partialSums + at, vDim - d, vStride,
+            firstUnit, lastUnit, units, SPAN / each);
     }
 }
 
-// An entry for each type and width of values; of each width, a block is at most so many threads.
-#define ENTRY(name, T, N, threads) \
+// An entry for each type and width of values, and for how many warps share 16 rows; a block is at most so many threads.
+#define ENTRY(name, T, N, W, threads) \
     extern "C" __global__ __launch_bounds__(threads, 1) void name(PARAMS) \
     { \
-        attend<T, N>(dst, dstStride, q, qStride, partial, partialSums, starts, contexts, S, tables, tableStride, layer, pageBytes, \
-            blockBytes, blocksPerPage, blockTokens, heads, kDim, vDim, per, from, to, atLeast, atMost, parts, stageCount, unit, scale, cap, window); \
+        attend<T, N, W>(dst, dstStride, q, qStride, partial, partialSums, starts, contexts, S, tables, tableStride, layer, pageBytes, \
+            blockBytes, blocksPerPage, blockTokens, heads, kDim, vDim, per, from, to, atLeast, atMost, each, units, tickets, stageCount, \
+            unit, scale, cap, window); \
     }
 #define WIDTHS(name, T) \
-    ENTRY(name##_64, T, 2, 512) \
-    ENTRY(name##_128, T, 4, 512) \
-    ENTRY(name##_256, T, 8, 256) \
-    ENTRY(name##_512, T, 16, 256)
+    ENTRY(name##_64, T, 2, 4, 512) \
+    ENTRY(name##_128, T, 4, 4, 512) \
+    ENTRY(name##_256, T, 4, 8, 512) \
+    ENTRY(name##_512, T, 16, 4, 256)
 WIDTHS(attention_f16, F16)
 WIDTHS(attention_bf16, BF16)
 WIDTHS(attention_f8, F8)
 WIDTHS(attention_i8, I8)
-
-// attention_merge: dst of the tokens whose partitions are in `partial`. Grid (to - from, H, ceil(vDim/64)), 64 threads, each
-// with a column. A warp has 32 partitions' sums on their way at a time; the largest score so far is the same whichever way
-// it is found.
-extern "C" __global__ __launch_bounds__(64) void attention_merge(float *dst, int dstStride, const float *partial, const float2 *partialSums,
-    const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost, int parts, int window, int vDim)
-{
-    const int H = gridDim.y, h = blockIdx.y, d = blockIdx.z * 64 + threadIdx.x, lane = threadIdx.x & 31, number = from + blockIdx.x;
-    Rows f;
-    if (!findRows(f, starts, contexts, S, number, number + 1, atLeast, atMost, 1, 1, window, false, 0)) return;
-    const int last = f.last + f.first;
-    const int first = (window > 0 ? max(last + 1 - window, 0) : 0) / PARTITION, end = last / PARTITION + 1;
-    const long long at = ((long long)blockIdx.x * H + h) * parts;
-    float M = LOWEST, L = 0, O = 0;
-    for (int base = first; base < end; base += 32) {
-        float o[32];
-#pragma unroll
-        for (int i = 0; i < 32; i++) o[i] = base + i < end && d < vDim ? partial[(at + (base + i) % parts) * vDim + d] : 0;
-        float2 ml = make_float2(LOWEST, 0);
-        if (base + lane < end) ml = partialSums[at + (base + lane) % parts];
-        float top = fmaxf(M, ml.x);
-        for (int i = 1; i < 32; i *= 2) {
-            float left = __shfl_up_sync(~0u, top, i);
-            if (lane >= i) top = fmaxf(top, left);
-        }
-        float before = __shfl_up_sync(~0u, top, 1);
-        if (lane == 0) before = M;
-        float a = exp2Of(__fsub_rn(before, top)), b = exp2Of(__fsub_rn(ml.x, top));
-#pragma unroll
-        for (int i = 0; i < 32; i++) {
-            if (base + i >= end) break;
-            float ai = __shfl_sync(~0u, a, i), bi = __shfl_sync(~0u, b, i);
-            L = folded(L, __shfl_sync(~0u, ml.y, i), ai, bi);
-            O = folded(O, o[i], ai, bi);
-        }
-        M = __shfl_sync(~0u, top, 31);
-    }
-    if (d < vDim) dst[(long long)f.first * dstStride + h * vDim + d] = finished(O, L);
-}

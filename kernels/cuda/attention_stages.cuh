@@ -1,18 +1,18 @@
 // attention_stages.cuh: what attention.cu's blocks do around the tensor cores: find their rows and keys, load stages of keys and
-// values, decode them, and merge partitions. Letters and layouts are drawn there. It needs cache.cuh and attention_mma.cuh.
+// values, decode them, and add up partitions and spans. Letters and layouts are drawn there. It needs cache.cuh and attention_mma.cuh.
 #pragma once
 
-enum { PARTITION = 256, KEYS = 64, KEY_ROW = 128 + 16, WEIGHT_ROW = (PARTITION + 8) * 2 };
+enum { PARTITION = 256, SPAN = 2, KEY_ROW = 128 + 16, WEIGHT_ROW = (PARTITION + 8) * 2 };
 
 // Scores are kept finite at least here: what sees nothing has this for its largest.
 #define LOWEST -1e38f
 
-// keysOfValues is how many keys a stage of values holds: about as many bytes as a stage of keys.
-template <int T, int N> constexpr int valueRow = 32 * N * codeBytes<T> + 16;
-template <int T, int N> constexpr int keysOfValues =
-    8192 / (32 * N * codeBytes<T>) < 16 ? 16 : 8192 / (32 * N * codeBytes<T>) > KEYS ? KEYS : 8192 / (32 * N * codeBytes<T>);
-template <int T, int N> constexpr int stageBytes =
-    keysOfValues<T, N> * valueRow<T, N> > KEYS * KEY_ROW ? keysOfValues<T, N> * valueRow<T, N> : KEYS * KEY_ROW;
+// W warps share 16 rows: a stage of keys has 16 for each warp, one of values about as many bytes.
+template <int T, int N, int W> constexpr int valueRow = 8 * N * W * codeBytes<T> + 16;
+template <int T, int N, int W> constexpr int keysOfValues =
+    256 / (N * codeBytes<T>) < 16 ? 16 : 256 / (N * codeBytes<T>) > 16 * W ? 16 * W : 256 / (N * codeBytes<T>);
+template <int T, int N, int W> constexpr int stageBytes =
+    keysOfValues<T, N, W> * valueRow<T, N, W> > 16 * W * KEY_ROW ? keysOfValues<T, N, W> * valueRow<T, N, W> : 16 * W * KEY_ROW;
 
 __device__ inline float exp2Of(float x)
 {
@@ -36,13 +36,14 @@ struct Rows {
     int first;        // the same token in q
     int begin;        // the tile's first row, counted from it
     int last;         // a token's position is last + where it is in q
-    int part;         // partition
+    int unit;         // of the context
 };
 
 // findRows finds the item-th piece of work: `rows` rows of the tokens numbered [from, to) of the sequences that have atLeast
-// to atMost tokens, and if `split` one partition. false: there are fewer. All lanes get the same.
+// to atMost tokens, and of the context one unit of so many positions, or all when `unit` is 0. false: there are fewer. All
+// lanes get the same.
 __device__ inline bool findRows(Rows &f, const int *starts, const int *contexts, int S, int from, int to, int atLeast, int atMost,
-    int per, int rows, int window, bool split, int item)
+    int per, int rows, int window, int unit, int item)
 {
     int lane = threadIdx.x & 31, before = 0;
     auto scan = [&](int v) {
@@ -58,25 +59,25 @@ __device__ inline bool findRows(Rows &f, const int *starts, const int *contexts,
         int n = b - a >= atLeast && b - a <= atMost ? b - a : 0;
         int sum = before + scan(n), number = sum - n;
         int lo = max(number, from), count = max(min(sum, to) - lo, 0) * per;
-        int tiles = (count + rows - 1) / rows, first = a + lo - number, last = context - b, parts = 1, part = 0;
-        if (split) {
-            part = window > 0 ? max(last + first + 1 - window, 0) / PARTITION : 0;
-            parts = (context + PARTITION - 1) / PARTITION - part;
+        int tiles = (count + rows - 1) / rows, first = a + lo - number, last = context - b, units = 1, begin = 0;
+        if (unit) {
+            begin = window > 0 ? max(last + first + 1 - window, 0) / unit : 0;
+            units = (context + unit - 1) / unit - begin;
         }
-        int items = scan(tiles * parts);
+        int items = scan(tiles * units);
         unsigned found = __ballot_sync(~0u, items > item);
         if (found) {
             int at = __ffs(found) - 1;
             tiles = __shfl_sync(~0u, tiles, at);
-            item -= __shfl_sync(~0u, items, at) - tiles * __shfl_sync(~0u, parts, at);
+            item -= __shfl_sync(~0u, items, at) - tiles * __shfl_sync(~0u, units, at);
             f.seq = base + at;
             f.token = __shfl_sync(~0u, lo, at);
             f.count = __shfl_sync(~0u, count, at);
             f.first = __shfl_sync(~0u, first, at);
             f.last = __shfl_sync(~0u, last, at);
-            f.part = __shfl_sync(~0u, part, at) + item / tiles;
-            // Later tokens see more: where a block goes over all partitions they come first.
-            f.begin = (split ? item % tiles : tiles - 1 - item) * rows;
+            f.unit = __shfl_sync(~0u, begin, at) + item / tiles;
+            // Later tokens see more: where a block goes over the whole context they come first.
+            f.begin = (unit ? item % tiles : tiles - 1 - item) * rows;
             return true;
         }
         item -= __shfl_sync(~0u, items, 31);
@@ -85,8 +86,8 @@ __device__ inline bool findRows(Rows &f, const int *starts, const int *contexts,
     return false;
 }
 
-// fold adds a partition's sums o, whose largest score is m and whose weights sum to l, to those of the partitions before it:
-// the caller multiplies what it has by a and o by b.
+// fold adds the sums o of some positions, whose largest score is m and whose weights sum to l, to those of positions before
+// them: the caller multiplies what it has by a and o by b. What begins with LOWEST and zeros becomes what is added, exactly.
 __device__ inline void fold(float &M, float &L, float m, float l, float &a, float &b)
 {
     float top = fmaxf(M, m);
@@ -100,17 +101,53 @@ __device__ inline float folded(float O, float o, float a, float b) { return __fm
 // finished divides by the sum of weights. A zero has no sign that would tell which masked keys were added.
 __device__ inline float finished(float O, float L) { return __fadd_rn(__fdiv_rn(O, L), 0.f); }
 
+// addUp makes a lane's four columns of a row of the sums of its units [first, last], which lie at `partial` and `sums`, unit u's
+// at u % units; so many units make a span. The row has `width` columns from the lane's first on.
+__device__ __noinline__ void addUp(float *dst, const float *partial, const float2 *sums, int width, int stride, int first, int last, int units, int span)
+{
+    const int lane = threadIdx.x & 31;
+    float M = LOWEST, L = 0, spanM = LOWEST, spanL = 0;
+    float O[4] = {}, spanO[4] = {};
+#pragma unroll 1
+    for (int base = first; base <= last; base += 16) {
+        // Other blocks wrote them: not from the multiprocessor's own cache.
+        float4 o[16];
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            o[i] = base + i <= last && width > 0 ? __ldcg((const float4 *)(partial + (long long)((base + i) % units) * stride)) : make_float4(0, 0, 0, 0);
+        float2 ml = make_float2(LOWEST, 0);
+        if (lane < 16 && base + lane <= last) ml = __ldcg(sums + (base + lane) % units);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            if (base + i > last) break;
+            float a, b;
+            fold(spanM, spanL, __shfl_sync(~0u, ml.x, i), __shfl_sync(~0u, ml.y, i), a, b);
+            spanO[0] = folded(spanO[0], o[i].x, a, b), spanO[1] = folded(spanO[1], o[i].y, a, b);
+            spanO[2] = folded(spanO[2], o[i].z, a, b), spanO[3] = folded(spanO[3], o[i].w, a, b);
+            if ((base + i + 1) % span != 0 && base + i < last) continue;
+            fold(M, L, spanM, spanL, a, b);
+#pragma unroll
+            for (int j = 0; j < 4; j++) O[j] = folded(O[j], spanO[j], a, b), spanO[j] = 0;
+            spanM = LOWEST, spanL = 0;
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+        if (j < width) dst[j] = finished(O[j], L);
+}
+
 // Four codes of a byte to pairs of fp16, exactly: even has bytes 0 and 2, odd 1 and 3. An fp8's bits, moved to where fp16 has
 // them, are its value over 256 (codeUnit); an int8 with its sign flipped is the last bits of 1024 + 128 + its value.
 template <int T> __device__ void codesToF16(unsigned codes, unsigned &even, unsigned &odd)
 {
     if (T == F8) {
-        unsigned low = codes << 8;
-        even = (low & 0x80008000) | (low >> 1 & 0x3f803f80);
-        odd = (codes & 0x80008000) | (codes >> 1 & 0x3f803f80);
+        even = codes << 7 & 0x3f803f80;
+        odd = codes >> 1 & 0x3f803f80;
+        asm("lop3.b32 %0, %0, %1, %2, 0xf8;" : "+r"(even) : "r"(codes << 8), "n"(0x80008000)); // a | b & c
+        asm("lop3.b32 %0, %0, %1, %2, 0xf8;" : "+r"(odd) : "r"(codes), "n"(0x80008000));
     } else {
-        even = (codes & 0x00ff00ff) ^ 0x64806480;
-        odd = (codes >> 8 & 0x00ff00ff) ^ 0x64806480;
+        asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(even) : "r"(codes), "n"(0x00ff00ff), "r"(0x64806480)); // a & b ^ c
+        asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(odd) : "r"(codes >> 8), "n"(0x00ff00ff), "r"(0x64806480));
         asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(even) : "r"(0x64806480));
         asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(odd) : "r"(0x64806480));
     }
@@ -145,8 +182,9 @@ struct Work {
     int dst;         // stage
 };
 
-template <int T, int N> struct Attention {
-    static constexpr int KV = keysOfValues<T, N>, VROW = valueRow<T, N>, STAGE = stageBytes<T, N>;
+template <int T, int N, int W> struct Attention {
+    static constexpr int KEYS = 16 * W, TILES = PARTITION / KEYS;
+    static constexpr int KV = keysOfValues<T, N, W>, VROW = valueRow<T, N, W>, STAGE = stageBytes<T, N, W>;
     static constexpr int SLAB = 128 / codeBytes<T>;        // values of a key in a stage
     static constexpr int STEP = scaled<T> ? 32 : 16;       // kPad's unit
     static constexpr bool HALF = T != BF16;                // q is fp16
@@ -185,40 +223,44 @@ template <int T, int N> struct Attention {
         groups[(part & 3) * 16 + i] = g;
     }
 
-    // piece copies 16 bytes, of which those after the first `have` become zeros. What is not aligned to 16 goes by 4.
-    __device__ static void piece(unsigned dst, const char *src, int have, int unit)
-    {
-        if (unit == 16)
-            copyAsync<16>(dst, src, have > 0 ? 16 : 0);
-        else
-#pragma unroll 1
-            for (int i = 0; i < 16; i += 4) copyAsync<4>(dst + i, src + i, have > i ? 4 : 0);
-    }
-
     // load begins to fill the stage that w names. A thread has the same piece of 16 bytes of several keys.
     __device__ void load(const Work &w, int unit) const
     {
         const Group *group = groups + (w.part & 3) * 16;
-        const unsigned seen = high - low;
+        const unsigned seen = high - low, begin = w.part * PARTITION - low, dst = stages + w.dst * STAGE;
         if (w.tile < w.keyEnd) {
             unsigned at = threadIdx.x % 8 * 16, row = threadIdx.x / 8;
             int slab = w.slab * 128, have = keyBytes - slab - at;
             if (at + slab >= kPad * codeBytes<T>) return;
-            unsigned pos = w.part * PARTITION + w.tile * KEYS - low, dst = stages + w.dst * STAGE + row * KEY_ROW + at;
-            long long off = row % 16 * keyBytes + slab + at;
-            group += w.tile * (KEYS / 16);
-#pragma unroll 1
-            for (; row < KEYS; row += blockDim.x / 8, dst += blockDim.x / 8 * KEY_ROW)
-                piece(dst, group[row / 16].keys + off, pos + row < seen ? have : 0, unit);
+            rows<KEYS>(row, blockDim.x / 8, dst + row * KEY_ROW + at, KEY_ROW, &group[w.tile * W].keys, keyBytes, slab + at, have,
+                begin + w.tile * KEYS, seen, unit);
         } else {
-            constexpr unsigned PIECES = 2 * N * codeBytes<T>;
+            constexpr unsigned PIECES = N * W * codeBytes<T> / 2;
             unsigned at = threadIdx.x % PIECES * 16, row = threadIdx.x / PIECES, first = (w.tile - w.keyEnd) * KV;
-            int have = valueBytes - at;
-            unsigned pos = w.part * PARTITION + first - low, dst = stages + w.dst * STAGE + row * VROW + at;
-#pragma unroll 1
-            for (; row < KV; row += blockDim.x / PIECES, dst += blockDim.x / PIECES * VROW)
-                piece(dst, group[(first + row) / 16].values + (row % 16 * valueBytes + at), pos + row < seen ? have : 0, unit);
+            rows<KV>(row, blockDim.x / PIECES, dst + row * VROW + at, VROW, &group[first / 16].values, valueBytes, at, valueBytes - at,
+                begin + first, seen, unit);
         }
+    }
+
+    // rows copies a piece of every step-th of KEYS keys, from `row` on, whose codes of `bytes` each lie in groups of 16; pos is
+    // where the first of all is among the positions seen, and what none sees becomes zeros.
+    template <int KEYS>
+    __device__ void rows(unsigned row, unsigned step, unsigned dst, int dstRow, char *const *group, int bytes, int at, int have,
+        unsigned pos, unsigned seen, int unit) const
+    {
+        static_assert(sizeof(Group) == 32, "group[4 i] is the next group's");
+        if (unit == 16) {
+            int size = have > 0 ? 16 : 0;
+#pragma unroll 4
+            for (; row < KEYS; row += step, dst += step * dstRow)
+                copyAsync<16>(dst, group[row / 16 * 4] + (row % 16 * bytes + at), pos + row < seen ? size : 0);
+        } else
+#pragma unroll 1
+            for (; row < KEYS; row += step, dst += step * dstRow) {
+                const char *src = group[row / 16 * 4] + (row % 16 * bytes + at);
+#pragma unroll 1
+                for (int i = 0; i < 16; i += 4) copyAsync<4>(dst + i, src + i, pos + row < seen && have > i ? 4 : 0);
+            }
     }
 
     // begin sets w to the first stage of a partition.

@@ -1,6 +1,8 @@
 package cuda
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -356,7 +358,7 @@ func TestAttentionWorkspace(t *testing.T) {
 	const row = 2 * 2 * (32*4 + 8) // heads, partitions
 	all, one := run(1 << 20)
 	tiled, many := run(2*row + 8)
-	if one != 2 || many != 6 {
+	if one != 1 || many != 3 {
 		t.Errorf("%d launches with room, %d with room for two rows of six", one, many)
 	}
 	for i := range all {
@@ -375,7 +377,7 @@ func TestAttentionRefuses(t *testing.T) {
 	}{
 		{attentionCase{1, 1, 516, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 3}}}, 1 << 20, "attention: heads of 516 and 64 values"},
 		{attentionCase{1, 1, 64, 66, kernels.I8, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 3}}}, 1 << 20, "attention: heads of 64 and 66 values of int8"},
-		{attentionCase{4, 1, 64, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 300}}}, 1 << 10, "attention: 2 partitions of 4 heads of 64 values need 2112 bytes, the workspace has 1024"},
+		{attentionCase{4, 1, 64, 64, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, []stretch{{1, 300}}}, 1 << 10, "attention: 2 units of 4 heads of 64 values need 2112 bytes, the workspace has 1024"},
 	} {
 		d, err := Open(driver.NewInterpreter(1), Options{WorkspaceBytes: c.workspace, StepBytes: 1 << 20})
 		if err != nil {
@@ -420,23 +422,24 @@ func TestAttentionTraffic(t *testing.T) {
 		{6, 1, 256, 256, kernels.F16, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
 		{6, 1, 256, 256, kernels.F8E4M3, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
 		{4, 1, 128, 128, kernels.BF16, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
-		{4, 1, 128, 128, kernels.I8, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 256}}},
+		{4, 1, 128, 128, kernels.I8, 16, kernels.AttentionParams{Scale: 0.06}, []stretch{{1, 512}}},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := c.world(3)
 			_, counts := attentionCounts(t, w)
 			entry := newEntry(t, w)
 			n := counts[entry]
-			need := float64(int64(c.spans[0].context)*w.layout.LayerBytes() + int64(c.heads*c.kDim*4))
+			// Sums of two partitions and a result; the block that is last reads the sums again.
+			sums := int64(c.heads * (c.vDim*4 + 8) * (c.spans[0].context / kernels.AttentionPartition))
+			need := float64(int64(c.spans[0].context)*w.layout.LayerBytes() + int64(c.heads*c.kDim*4) + sums)
 			if got := float64(n.DRAMReadBytes); got > 1.01*need {
 				t.Errorf("%.0f bytes read, %.0f are there", got, need)
 			}
 			if n.GlobalLoads.Efficiency < 0.99 {
 				t.Errorf("%.2f %% of loaded sectors wanted", 100*n.GlobalLoads.Efficiency)
 			}
-			sums := float64((c.heads*c.vDim + 2*c.heads) * 4 * (c.spans[0].context / kernels.AttentionPartition))
-			if got := float64(n.DRAMWriteBytes); got > 1.05*sums {
-				t.Errorf("%.0f bytes written, sums have %.0f", got, sums)
+			if got, most := float64(n.DRAMWriteBytes), float64(sums+int64(c.heads*c.vDim*4)); got > 1.05*most {
+				t.Errorf("%.0f bytes written, sums and results have %.0f", got, most)
 			}
 			if n.BankConflicts*200 > n.SharedWavefronts {
 				t.Errorf("%d bank conflicts in %d", n.BankConflicts, n.SharedWavefronts)
@@ -459,18 +462,71 @@ func newEntry(t testing.TB, w *attentionWorld) string {
 	return s.entry
 }
 
-// TestAttentionLaunches: steps of the same tokens and sequences launch the same grids as contexts grow within a power of two
-// of partitions, whatever their order.
+// TestAttentionLaunches: steps of the same tokens and sequences launch few grids as contexts grow, and the same whatever their
+// order.
 func TestAttentionLaunches(t *testing.T) {
 	grids := func(spans ...stretch) string {
 		c := attentionCase{2, 1, 16, 16, kernels.F16, 16, kernels.AttentionParams{Scale: 1}, spans}
 		g, _ := attentionCounts(t, c.world(1))
 		return fmt.Sprint(g)
 	}
-	if a, b := grids(stretch{1, 513}, stretch{1, 2}, stretch{1, 30}), grids(stretch{1, 300}, stretch{1, 1000}, stretch{1, 1}); a != b {
-		t.Errorf("%s for contexts up to 513, %s up to 1000", a, b)
+	if a, b := grids(stretch{1, 513}, stretch{1, 2}, stretch{1, 30}), grids(stretch{1, 256}, stretch{1, 768}, stretch{1, 1}); a != b {
+		t.Errorf("%s for contexts of 513, 2 and 30, %s for 256, 768 and 1", a, b)
 	}
 	if a, b := grids(stretch{3, 60}, stretch{19, 19}), grids(stretch{18, 260}, stretch{4, 50}); a != b {
 		t.Errorf("%s and %s for a chunk and a short one", a, b)
+	}
+	// Eight sequences that grow from 8K to 16K, not in step.
+	seen := map[int]bool{}
+	for n := range 8192 {
+		var a attentionRows
+		work := 0
+		for i := range 8 {
+			a.stretches = append(a.stretches, [3]int{1, 0, 8192 + 100*i + n})
+			work += units(a.stretches[i], attentionSpan)
+		}
+		items := a.items(0, 8, 6, 16, attentionSpan)
+		if items < work || items > work*9/8 {
+			t.Fatalf("%d pieces of work for %d", items, work)
+		}
+		seen[items] = true
+	}
+	if len(seen) > 10 {
+		t.Errorf("%d different grids", len(seen))
+	}
+}
+
+// unfenced is a card on which attention's blocks do not wait for what they wrote to be there before they take a ticket.
+type unfenced struct{ *driver.Interpreter }
+
+func (u unfenced) LoadModule(text []byte) (driver.Module, error) {
+	without := bytes.ReplaceAll(text, []byte("membar.gl;"), nil)
+	if len(without) == len(text) {
+		return 0, errors.New("there is no fence to take away")
+	}
+	return u.Interpreter.LoadModule(without)
+}
+
+// TestAttentionNeedsItsFence: the interpreter sees that sums of other blocks are not there without one.
+func TestAttentionNeedsItsFence(t *testing.T) {
+	d, err := Open(unfenced{driver.NewInterpreter(1)}, Options{WorkspaceBytes: 1 << 20, StepBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	w := attentionCase{2, 1, 32, 32, kernels.F16, 16, kernels.AttentionParams{Scale: 0.1}, []stretch{{1, 300}}}.world(11)
+	x, err := d.Alloc(int64(len(w.pages)) + 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := x.Slice(1<<16, int64(len(w.pages)))
+	if err := d.CopyIn(pages, w.pages); err != nil {
+		t.Fatal(err)
+	}
+	q, dst := w.tensors(x.Slice(0, 1<<15), x.Slice(1<<15, 1<<15))
+	d.Begin()
+	d.Attention(dst, q, w.kv(d, pages), w.ragged(d), w.params)
+	if err := d.End(); err == nil || !strings.Contains(err.Error(), "race: kernel attention_f16_64") {
+		t.Errorf("without a fence: %v", err)
 	}
 }

@@ -19,11 +19,11 @@ struct DeltaState {
     const int *in, *out; // [runs, statePages]
     int perPage, firstUnit, statePages, H, K, V;
 
-    __device__ float *head(const int *list, int run, int h) const
+    // Where a run's list has the page with a head's state, and where the state is on it.
+    __device__ const int *entry(const int *list, int run, int h) const { return list + (long long)run * statePages + (firstUnit + h) / perPage; }
+    __device__ float *head(long long page, int h) const
     {
-        int u = firstUnit + h;
-        long long page = list[(long long)run * statePages + u / perPage];
-        return (float *)(pages + page * pageBytes + (long long)(u % perPage) * K * V * 4);
+        return (float *)(pages + page * pageBytes + (long long)((firstUnit + h) % perPage) * K * V * 4);
     }
 };
 
@@ -37,10 +37,10 @@ struct DeltaInputs {
 };
 
 __device__ inline DeltaInputs deltaInputs(float *dst, int dstStride, const float *qkv, int qkvStride, const float *a, int aStride,
-    const float *b, int bStride, const float *rate, const float *bias, float eps, int G, int h, int H, int K, int V)
+    const float *b, int bStride, float rate, float bias, float eps, int G, int h, int H, int K, int V)
 {
     int g = h / (H / G);
-    return {qkv, a, b, dst, qkvStride, aStride, bStride, dstStride, rate[h], bias[h], eps, g * K, (G + g) * K, 2 * G * K + h * V,
+    return {qkv, a, b, dst, qkvStride, aStride, bStride, dstStride, rate, bias, eps, g * K, (G + g) * K, 2 * G * K + h * V,
         h * V, h};
 }
 
@@ -248,4 +248,4 @@ template <int R, bool Whole> __device__ inline void storeState(const float (&S)[
         const float *rate, const float *bias, float eps, int G, char *pages, long long pageBytes, const int *starts, const int *in, \
         const int *out, const int *chains, int perPage, int firstUnit, int statePages, int H, int K, int V
 #define DELTA_STATE DeltaState{pages, pageBytes, in, out, perPage, firstUnit, statePages, H, K, V}
-#define DELTA_INPUTS(h) deltaInputs(dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, h, H, K, V)
+#define DELTA_INPUTS(h, rate, bias) deltaInputs(dst, dstStride, qkv, qkvStride, a, aStride, b, bStride, rate, bias, eps, G, h, H, K, V)

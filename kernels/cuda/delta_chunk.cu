@@ -450,7 +450,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) delta_chunks(DELTA_PARAMETE
     int slab = (blockIdx.x * WARPS + threadIdx.x / 32) * SLAB;
     if (!chains[run]) return;
     DeltaState state = DELTA_STATE;
-    DeltaInputs x = DELTA_INPUTS(h);
+    DeltaInputs x = DELTA_INPUTS(h, rate[h], bias[h]);
     bool idle = slab >= V;
     for (const int *next = chains + gridDim.z; run >= 0; run = next[run]) {
         int from = starts[run], to = starts[run + 1];
@@ -460,9 +460,9 @@ extern "C" __global__ void __launch_bounds__(128, 2) delta_chunks(DELTA_PARAMETE
         int stop = min(tail, from + (max(end - from, 0) + C - 1) / C * C);
         bool rest = tail < to && first <= tail && tail < end;
         if (at >= stop && !rest) continue;
-        float *left = idle ? nullptr : state.head(out, run, h);
+        float *left = idle ? nullptr : state.head(*state.entry(out, run, h), h);
         float *had = left;
-        if (at == from) had = idle || in[(long long)run * statePages] == 0 ? nullptr : state.head(in, run, h);
+        if (at == from) had = idle || in[(long long)run * statePages] == 0 ? nullptr : state.head(*state.entry(in, run, h), h);
         if (at < stop) {
             float S[16][4];
 #pragma unroll

@@ -46,6 +46,7 @@ type Device struct {
 
 	workspace      uint64
 	workspaceBytes int64
+	tickets        uint64 // attentionTickets words, of attention: zeros between launches
 	arrays         arrays
 	arena          *arena      // nil without Options.Arena
 	chained        []chainList // of the step
@@ -113,6 +114,15 @@ func (d *Device) open(card driver.Device, o Options) (err error) {
 		return err
 	}
 	d.workspaceBytes = o.WorkspaceBytes
+	if d.tickets, err = d.drv.Alloc(4 * attentionTickets); err != nil {
+		return err
+	}
+	if err = d.drv.Fill(d.tickets, 0, 4*attentionTickets, d.loads); err != nil {
+		return err
+	}
+	if err = d.drv.SyncStream(d.loads); err != nil {
+		return err
+	}
 	if err := d.arrays.open(d.drv, o.StepBytes); err != nil {
 		return err
 	}
