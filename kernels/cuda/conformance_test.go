@@ -15,8 +15,8 @@ import (
 var tolerances = kerneltest.Tolerances{Linear: 5e-4, Elements: 2e-6, Embedding: 1e-3, Attention: 2e-3}
 
 // TestConformance runs the suite on the interpreter, which reports races, overruns and what nobody wrote, in three orders
-// of blocks, warps and lanes: the first run's parts have their plain names, the others "#01" and "#02". The first has all
-// cases, the others a third of each part's; with OPENINFER_SOAK=1 all three have all, in full.
+// of blocks, warps and lanes: the first run's parts have their plain names, the others "#01" and "#02". Parts run beside
+// each other, for many a launch has one block, and works on one processor. With OPENINFER_SOAK=1 the suite is not light.
 //
 // OPENINFER_CARD=n runs it on card n of the machine's driver instead, once and in full, and fails where there is none.
 func TestConformance(t *testing.T) {
@@ -24,15 +24,10 @@ func TestConformance(t *testing.T) {
 		kerneltest.Run(t, onCard(t, card), tolerances, kerneltest.Options{})
 		return
 	}
-	for i, seed := range []uint64{1, 1 << 32, 1 << 48} {
+	light := os.Getenv("OPENINFER_SOAK") == ""
+	for _, seed := range []uint64{1, 1 << 32, 1 << 48} {
 		open := func(t testing.TB) kernels.Device { return open(t, seed) }
-		var o kerneltest.Options
-		if os.Getenv("OPENINFER_SOAK") == "" {
-			if o.Light = true; i > 0 {
-				o.Every, o.From = 3, i-1
-			}
-		}
-		kerneltest.Run(t, open, tolerances, o)
+		kerneltest.Run(t, open, tolerances, kerneltest.Options{Light: light, Parallel: true})
 	}
 }
 

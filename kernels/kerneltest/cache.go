@@ -108,9 +108,11 @@ func cacheCodes(h *harness) {
 				params: kernels.AttentionParams{Scale: 0.5, Window: 1},
 			}
 			h.sub(g.String(), func(h *harness) {
-				storedValues(h, g)
-				g.params.Window = 2
-				storedKeys(h, g)
+				keys, values := g, g
+				keys.params.Window = 2
+				values.heads = 2 * g.kvHeads // all query heads of one see the same value
+				storedValues(h, values)
+				storedKeys(h, keys)
 			})
 		}
 	}

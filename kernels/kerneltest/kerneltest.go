@@ -41,12 +41,12 @@ func Float32() Tolerances {
 
 // Options are what a run may leave out.
 type Options struct {
-	// Light computes fewer stretches of rows again and draws fewer tokens: for a device that is an interpreter. Every
-	// case is still there.
+	// Light computes fewer stretches of rows again, in shorter chunks, and draws fewer tokens: for a device that is an
+	// interpreter. Every case is still there.
 	Light bool
-	// Every, above 1, runs one in so many of a part's cases, beginning with case From: a repetition in another order of
-	// execution needs not be whole.
-	Every, From int
+	// Parallel runs parts beside each other, and beside those of other runs of the same test: for a device of which
+	// there may be several, and that leaves processors idle.
+	Parallel bool
 }
 
 // Run runs the suite. open is called once for each part, which closes the device.
@@ -92,9 +92,11 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o O
 		{"sample logprobs", sampleLogprobs},
 	} {
 		t.Run(part.name, func(t *testing.T) {
+			if o.Parallel {
+				t.Parallel()
+			}
 			d := open(t)
-			h := &harness{T: t, d: d, mem: &deviceMemory{d: d}, light: o.Light, every: max(o.Every, 1), cases: -o.From, tol: tol,
-				rnd: rand.New(rand.NewPCG(1, 2))}
+			h := &harness{T: t, d: d, mem: &deviceMemory{d: d}, light: o.Light, tol: tol, rnd: rand.New(rand.NewPCG(1, 2))}
 			t.Cleanup(func() {
 				if err := h.d.Close(); err != nil {
 					t.Errorf("close: %v", err)
@@ -110,21 +112,15 @@ type harness struct {
 	d     kernels.Device
 	mem   *deviceMemory
 	light bool
-	every int // of cases one runs
-	cases int // so far
 	tol   Tolerances
 	rnd   *rand.Rand
 }
 
 // sub runs f as a sub-test on the same device.
 func (h *harness) sub(name string, f func(*harness)) {
-	h.cases++
-	if (h.cases-1)%h.every != 0 {
-		return
-	}
 	h.Run(name, func(t *testing.T) {
 		sub := *h
-		sub.T, sub.every = t, 1 // a case is whole
+		sub.T = t
 		f(&sub)
 	})
 }

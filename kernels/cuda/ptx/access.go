@@ -36,29 +36,34 @@ func (w *warp) beginAccess() {
 
 // noteGlobal counts [addr, addr+n) once for this instruction.
 func (w *warp) noteGlobal(addr, n uint64) {
-	a := &w.acc
 	for n > 0 {
-		sector, first := addr/32, addr%32
+		first := addr % 32
 		k := min(n, 32-first)
-		set := uint32(uint64(1)<<k-1) << first
-		i := a.n - 1
-		if sector > a.newest {
-			i = -1
-		}
-		for i >= 0 && a.sectors[i] != sector {
-			i--
-		}
-		if i < 0 && a.n < len(a.sectors) {
-			i = a.n
-			a.n++
-			a.sectors[i], a.touched[i] = sector, 0
-			a.newest = max(a.newest, sector)
-		}
-		if i >= 0 {
-			a.touched[i] |= set
-		}
+		w.noteSector(addr/32, uint32(uint64(1)<<k-1)<<first)
 		addr, n = addr+k, n-k
 	}
+}
+
+// noteSector counts bytes of a sector once for this instruction.
+func (w *warp) noteSector(sector uint64, set uint32) {
+	a := &w.acc
+	i := a.n - 1
+	if sector > a.newest {
+		i = -1
+	}
+	for i >= 0 && a.sectors[i] != sector {
+		i--
+	}
+	if i < 0 {
+		if a.n == len(a.sectors) {
+			return
+		}
+		i = a.n
+		a.n++
+		a.sectors[i], a.touched[i] = sector, 0
+		a.newest = max(a.newest, sector)
+	}
+	a.touched[i] |= set
 }
 
 // endAccess counts sectors, and shared memory's wavefronts: 32 banks of 4 bytes; lanes of 8 bytes
@@ -250,7 +255,9 @@ func (w *warp) touch(o *op, pc int32, r *region, lanes uint32, n uint64, write b
 		run := uint32(uint64(1)<<count-1) << lane
 		m &^= run
 		w.acc.storeTo = run
-		w.run1(o, pc, r, at, n*uint64(count), lane, step, write, flags)
+		if count > 1 || step > 4 || !w.lane1(o, pc, r, at, n, lane, write, flags) {
+			w.run1(o, pc, r, at, n*uint64(count), lane, step, write, flags)
+		}
 		if w.acc.storing != nil { // before the next run, which may write the same
 			w.put(r, run)
 		}
@@ -263,10 +270,69 @@ func (w *warp) touch(o *op, pc int32, r *region, lanes uint32, n uint64, write b
 			again++
 			m &^= 1 << again
 		}
-		if again > lane && r.pages != nil {
+		if again > lane && r.pages != nil && !w.lane1(o, pc, r, at, n, again, write, flags) {
 			w.run1(o, pc, r, at, n, again, step, write, flags)
 		}
 	}
+}
+
+// lane1 is run1 for one lane and at most 16 bytes, aligned to their number; not done when there may be more to it.
+func (w *warp) lane1(o *op, pc int32, r *region, off, n uint64, lane int, write bool, flags record) (done bool) {
+	if !write && r.init != nil && (r.whole == nil || r.whole[off>>pageShift] == 0) && !written(r.init[off:], n) {
+		return false
+	}
+	if r.pages == nil {
+		return true
+	}
+	p := r.pages[off>>shadowShift].Load()
+	if p == nil || n&(1<<p.shift-1) != 0 {
+		return false
+	}
+	if !r.private {
+		k := r.marks[off>>pageShift].Load()
+		if k == nil || w.block.sampled != 0 || o.kind == kLoad && o.mem.nc {
+			return false
+		}
+		sector, set := off>>5&(1<<(pageShift-5)-1), uint32(1<<n-1)<<(off&31)
+		m := &k.read[sector]
+		if write {
+			if m = &k.written[sector]; atomic.LoadUint32(&k.nc[sector])&set != 0 {
+				return false
+			}
+		}
+		if atomic.LoadUint32(m)&set != set {
+			atomic.OrUint32(m, set)
+		}
+		w.noteSector((r.base+off)>>5, set)
+	}
+	in := off & (1<<shadowShift - 1)
+	cells := p.cells[in>>p.shift : (in+n)>>p.shift]
+	var hit conflict
+	if write {
+		hit = w.trackWrite(hit, r, cells, lane, oneLane, p.shift, oneLane, flags, pc)
+	} else {
+		hit = w.trackRead(hit, r, cells, lane, oneLane, p.shift, oneLane, flags, pc)
+	}
+	if hit.rec != 0 {
+		w.raced(o, pc, r, off, lane, write, hit)
+	}
+	return true
+}
+
+// written reports whether n bytes, 1 to 16, of a region's init are.
+func written(init []byte, n uint64) bool {
+	const ones = 0x0101010101010101
+	switch n {
+	case 16:
+		return binary.LittleEndian.Uint64(init) == ones && binary.LittleEndian.Uint64(init[8:]) == ones
+	case 8:
+		return binary.LittleEndian.Uint64(init) == ones
+	case 4:
+		return binary.LittleEndian.Uint32(init) == ones>>32
+	case 2:
+		return init[0]&init[1] == 1
+	}
+	return init[0] == 1
 }
 
 // run1 is touch for one run of lanes side by side: n bytes in all.
@@ -285,19 +351,20 @@ func (w *warp) run1(o *op, pc int32, r *region, off, n uint64, lane int, step ui
 			return
 		}
 	}
-	if !write && flags == 0 && r.private && w.readOne(r, off, n, lane, pc) {
-		return
-	}
 	if hit := w.track(r, off, n, lane, step, write, flags, pc); hit.rec != 0 {
-		verb := "read"
-		switch {
-		case o.kind == kAtomic:
-			verb = "atomic access"
-		case write:
-			verb = "write"
-		}
-		w.raceFault(pc, lane, verb, r, off, hit)
+		w.raced(o, pc, r, off, lane, write, hit)
 	}
+}
+
+func (w *warp) raced(o *op, pc int32, r *region, off uint64, lane int, write bool, hit conflict) {
+	verb := "read"
+	switch {
+	case o.kind == kAtomic:
+		verb = "atomic access"
+	case write:
+		verb = "write"
+	}
+	w.raceFault(pc, lane, verb, r, off, hit)
 }
 
 // mark notes which bytes of global memory the launch reads and writes. done: it was a read that the
@@ -382,33 +449,32 @@ func strongStore(b []byte, size, v uint64) {
 }
 
 func (w *warp) load(o *op, act uint32, pc int32) {
+	if w.loadUniform(o, act) {
+		return
+	}
 	mo := o.mem
 	n := mo.size * uint64(len(mo.regs))
 	q := request{base: &w.regs[o.a], imm: o.imm, narrow: o.sub&1 == 1, space: mo.space, n: n, align: n}
 	flags := record(0)
 	if mo.strong {
 		flags = recStrong
+		addresses := w.regs[o.a] // one may be loaded into its own register
+		q.base = &addresses
 	}
 	w.beginAccess()
-	var out [4]vec // a lane that fails reads zeros
+	bad := act // lanes that fail read zeros
 	for rest := act; rest != 0; {
 		r, good, taken := w.locate(&q, pc, rest)
 		rest &^= taken
 		if good == 0 {
 			continue
 		}
+		bad &^= good
 		w.touch(o, pc, r, good, n, false, flags)
-		off := &w.acc.off
-		for k := range mo.regs {
-			d, at := &out[k], uint64(k)*mo.size
-			if mo.strong {
-				for m := good; m != 0; m &= m - 1 {
-					lane := bits.TrailingZeros32(m) & 31
-					d[lane] = strongLoad(r.data[off[lane]+at:], mo.size)
-				}
-				continue
+		for k, reg := range mo.regs {
+			if reg >= 0 {
+				mo.fetch(&w.regs[reg], r.data, &w.acc.off, uint64(k)*mo.size, good)
 			}
-			fetch(d, r.data, off, at, mo.size, good)
 		}
 		if mo.strong && r.pages != nil {
 			for m := good; m != 0; m &= m - 1 {
@@ -420,45 +486,80 @@ func (w *warp) load(o *op, act uint32, pc int32) {
 			}
 		}
 	}
-	if mo.sign {
-		dst := maskOf(max(mo.dstBits, 8))
-		for k := range mo.regs {
-			for lane, v := range out[k] {
-				out[k][lane] = ext(v, uint(mo.size*8), true) & dst
+	if bad != 0 {
+		for _, reg := range mo.regs {
+			for m := bad; m != 0 && reg >= 0; m &= m - 1 {
+				w.regs[reg][bits.TrailingZeros32(m)&31] = 0
 			}
-		}
-	}
-	for k, reg := range mo.regs {
-		if reg < 0 {
-			continue
-		}
-		d := &w.regs[reg]
-		if act == fullMask {
-			*d = out[k]
-			continue
-		}
-		for m := act; m != 0; m &= m - 1 {
-			lane := bits.TrailingZeros32(m) & 31
-			d[lane] = out[k][lane]
 		}
 	}
 	w.endAccess(pc, n)
 }
 
-// fetch loads a number of size bytes for each lane.
-func fetch(d *vec, data []byte, off *[32]uint64, at, size uint64, lanes uint32) {
-	switch size {
-	case 4:
+// fetch loads a number for each of lanes, at bytes behind its offset.
+func (mo *memOp) fetch(d *vec, data []byte, off *[32]uint64, at uint64, lanes uint32) {
+	data = data[at:]
+	switch {
+	case mo.strong:
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := bits.TrailingZeros32(m) & 31
-			d[lane] = uint64(binary.LittleEndian.Uint32(data[off[lane]+at:]))
+			d[lane] = mo.extend(strongLoad(data[off[lane]:], mo.size))
+		}
+	case mo.size == 4 && !(mo.sign && mo.dstBits > 32):
+		for m := lanes; m != 0; m &= m - 1 {
+			lane := bits.TrailingZeros32(m) & 31
+			d[lane] = uint64(binary.LittleEndian.Uint32(data[off[lane]:]))
 		}
 	default:
 		for m := lanes; m != 0; m &= m - 1 {
 			lane := bits.TrailingZeros32(m) & 31
-			d[lane] = loadBytes(data[off[lane]+at:], size)
+			d[lane] = mo.extend(loadBytes(data[off[lane]:], mo.size))
 		}
 	}
+}
+
+// extend makes what a register holds of a number that was loaded.
+func (mo *memOp) extend(v uint64) uint64 {
+	if !mo.sign {
+		return v
+	}
+	return ext(v, uint(mo.size*8), true) & maskOf(max(mo.dstBits, 8))
+}
+
+// loadUniform loads from the kernel's parameters or constants, where all lanes read the same.
+func (w *warp) loadUniform(o *op, act uint32) (done bool) {
+	mo := o.mem
+	var r *region
+	switch {
+	case !mo.uniform:
+		return false
+	case mo.space == spParam:
+		r = &w.block.launch.params
+	default:
+		r = w.block.launch.constants
+	}
+	at := w.regs[o.a][0]
+	size := mo.size * uint64(len(mo.regs))
+	if at%size != 0 || at+size > uint64(len(r.data)) {
+		return false
+	}
+	for k, reg := range mo.regs {
+		if reg < 0 {
+			continue
+		}
+		v := mo.extend(loadBytes(r.data[at+uint64(k)*mo.size:], mo.size))
+		d := &w.regs[reg]
+		if act == fullMask {
+			for i := range d {
+				d[i] = v
+			}
+			continue
+		}
+		for m := act; m != 0; m &= m - 1 {
+			d[bits.TrailingZeros32(m)&31] = v
+		}
+	}
+	return true
 }
 
 func (w *warp) store(o *op, act uint32, pc int32) {

@@ -244,7 +244,6 @@ func (b *block) tryBarrier(id int, w *warp, lane int) {
 			for i, t := range bar.vc {
 				v.vc[i] = max(v.vc[i], t)
 			}
-			v.synced = max(v.synced, bar.vc[v.id])
 			v.tick()
 			v.unite()
 		}

@@ -108,6 +108,7 @@ func compile(inst *Instance, fn *function) (*program, error) {
 		}
 	}
 	findReconvergence(c.prog.ops)
+	c.prog.shareRegisters()
 	return c.prog, nil
 }
 

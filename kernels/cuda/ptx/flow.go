@@ -9,7 +9,8 @@ func findReconvergence(ops []op) {
 	postDominators(ops, true)
 }
 
-func postDominators(ops []op, early bool) {
+// basicBlocks gives the first instruction of each basic block, and the block of each instruction.
+func basicBlocks(ops []op) (starts, block []int) {
 	n := len(ops)
 	leader := make([]bool, n+1)
 	leader[0] = true
@@ -26,14 +27,19 @@ func postDominators(ops []op, early bool) {
 			leader[i+1] = true
 		}
 	}
-	block := make([]int, n+1) // instruction -> block
-	var starts []int
+	block = make([]int, n+1)
 	for i := range n {
 		if leader[i] {
 			starts = append(starts, i)
 		}
 		block[i] = len(starts) - 1
 	}
+	return starts, block
+}
+
+func postDominators(ops []op, early bool) {
+	n := len(ops)
+	starts, block := basicBlocks(ops)
 	exit := len(starts)
 	succ := make([][]int, exit)
 	pred := make([][]int, exit+1)

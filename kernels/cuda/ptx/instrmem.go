@@ -104,6 +104,9 @@ func (c *compiler) loadStore(m *modifiers) error {
 	if addr32 {
 		o.sub = 1
 	}
+	if _, isReg := c.lookup(mem.name); o.kind == kLoad && !isReg && mem.name != "" && (mo.space == spParam || mo.space == spConst) {
+		mo.uniform = true
+	}
 	o.class = memClass[mo.space]
 	list := []operand{val}
 	if n > 1 {

@@ -150,13 +150,15 @@ type mmaScratch struct {
 	a [16][64]float64
 	b [8][64]float64 // by column
 
+	sums [32][4]float64 // by lane
+
 	kept [6][8]decoded // 16-bit factors, by operand and register
 }
 
 func (w *warp) mma(o *op) {
 	mm := o.mma
 	s := &w.block.worker.scratch
-	if mm.e == 2 && !mm.half && !mm.halfC {
+	if mm.e == 2 && mm.half == mm.halfC {
 		w.mma16(mm, s)
 		return
 	}
@@ -214,7 +216,7 @@ func (w *warp) mma(o *op) {
 	}
 }
 
-// mma16 is mma for 16-bit factors and float32 sums, the product that nearly all kernels make. A
+// mma16 is mma for 16-bit factors and sums of one type, the product that nearly all kernels make. A
 // register of A or B decoded is an 8x8 matrix, row by row or column by column.
 func (w *warp) mma16(mm *mmaOp, s *mmaScratch) {
 	var a [4]*[64]float64
@@ -225,21 +227,41 @@ func (w *warp) mma16(mm *mmaOp, s *mmaScratch) {
 	for r, reg := range mm.b {
 		b[r&1] = s.decode(mm, 4+r&1, reg, &w.regs[reg])
 	}
-	c0, c1, c2, c3 := &w.regs[mm.c[0]], &w.regs[mm.c[1]], &w.regs[mm.c[2]], &w.regs[mm.c[3]]
-	d0, d1, d2, d3 := &w.regs[mm.d[0]], &w.regs[mm.d[1]], &w.regs[mm.d[2]], &w.regs[mm.d[3]]
+	sums := &s.sums
 	for lane := range 32 {
 		g, t := 8*(lane>>2), 16*(lane&3)
-		var s00, s01, s10, s11 float64
+		d := &sums[lane]
 		if mm.k == 16 {
-			s00, s01, s10, s11 = dot16((*[8]float64)(a[0][g:]), (*[8]float64)(a[1][g:]), (*[8]float64)(a[2][g:]), (*[8]float64)(a[3][g:]),
+			d[0], d[1], d[2], d[3] = dot16((*[8]float64)(a[0][g:]), (*[8]float64)(a[1][g:]), (*[8]float64)(a[2][g:]), (*[8]float64)(a[3][g:]),
 				(*[16]float64)(b[0][t:]), (*[16]float64)(b[1][t:]))
 		} else {
-			s00, s01, s10, s11 = dot4(a[0][g:g+8], a[1][g:g+8], b[0][t:t+8], b[0][t+8:t+16])
+			d[0], d[1], d[2], d[3] = dot4(a[0][g:g+8], a[1][g:g+8], b[0][t:t+8], b[0][t+8:t+16])
 		}
-		d0[lane] = b32(float32(s00 + float64(f32(c0[lane]))))
-		d1[lane] = b32(float32(s01 + float64(f32(c1[lane]))))
-		d2[lane] = b32(float32(s10 + float64(f32(c2[lane]))))
-		d3[lane] = b32(float32(s11 + float64(f32(c3[lane]))))
+	}
+	for j, reg := range mm.c { // all of C before any of D, which may have the same registers
+		c := &w.regs[reg]
+		if mm.half {
+			for lane, x := range c {
+				sums[lane][2*j&3] += float64(halfTable[x&0xffff])
+				sums[lane][(2*j+1)&3] += float64(halfTable[x>>16&0xffff])
+			}
+			continue
+		}
+		for lane, x := range c {
+			sums[lane][j&3] += float64(f32(x))
+		}
+	}
+	for j, reg := range mm.d {
+		d := &w.regs[reg]
+		if mm.half {
+			for lane := range d {
+				d[lane] = half(sums[lane][2*j&3]) | half(sums[lane][(2*j+1)&3])<<16
+			}
+			continue
+		}
+		for lane := range d {
+			d[lane] = b32(float32(sums[lane][j&3]))
+		}
 	}
 }
 

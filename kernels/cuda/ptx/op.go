@@ -117,6 +117,7 @@ type memOp struct {
 	size    uint64 // bytes of one element
 	sign    bool
 	dstBits uint // width of the destination registers
+	uniform bool // a load of a kernel's parameter or a constant, at an address that the PTX names
 	strong  bool // volatile, relaxed, acquire, release
 	acquire bool
 	release bool

@@ -36,6 +36,7 @@ func makeRecord(tag uint32, thread int, time uint32, step uint, flags record) re
 
 func (r record) tag() uint32  { return uint32(r >> 42) }
 func (r record) thread() int  { return int(r >> 32 & 1023) }
+func (r record) warp() uint   { return uint(r >> 37 & 31) }
 func (r record) time() uint32 { return uint32(r>>7) & maxTime }
 func (r record) step() uint   { return uint(r>>4) & 7 }
 
@@ -128,7 +129,7 @@ func (w *warp) unordered(rec record, lane int, step, shift uint, skip uint32) in
 		if w.vc[t>>5] >= rec.time() {
 			return ordered
 		}
-	case rec.time() <= w.synced, t&31 == lane && (os == step || os >= shift && step >= shift):
+	case rec.time() <= w.vc[w.id], t&31 == lane && (os == step || os >= shift && step >= shift):
 		return ordered
 	}
 	foreign := rec.tag() != b.tag || t>>5 != w.id
@@ -183,88 +184,27 @@ func piece(off, n uint64) uint64 {
 	return n
 }
 
-// readOne is track for the commonest access of inner loops, a lane's read of one whole cell of
-// shared memory; not done when there may be more to it.
-func (w *warp) readOne(r *region, off, n uint64, lane int, pc int32) (done bool) {
-	p := r.pages[off>>shadowShift].Load()
-	if p == nil || n != 1<<p.shift {
-		return false
-	}
-	c := &p.cells[off&(1<<shadowShift-1)>>p.shift]
-	if last := record(c.write); last.tag() == r.tag {
-		t := last.thread()
-		if last&recAsync != 0 || t>>5 != w.id && w.vc[t>>5] < last.time() || t>>5 == w.id && last.time() > w.synced && !(t&31 == lane && last.step() >= p.shift) {
-			return false
-		}
-	}
-	rec := makeRecord(r.tag, w.id<<5|lane, w.time, oneLane, 0)
-	if read := record(c.read); read == rec {
-		return true
-	} else if read.tag() == r.tag && (read^rec)>>32 != 0 {
-		// Another's read: it stays as the second when this one is not after it.
-		t := read.thread()
-		if t>>5 == w.id && read.time() > w.synced || t>>5 != w.id && w.vc[t>>5] < read.time() {
-			if second := record(c.read2); second.tag() == r.tag {
-				return false
-			}
-			c.read2, c.readPC2 = c.read, c.readPC
-		}
-	}
-	c.read, c.readPC = uint64(rec), pc
-	return true
-}
-
 // track notes an access to bytes [off, off+n) of r, byte off+o by lane + o>>step, and gives a
 // conflict. A write that leaves the bytes as they are cannot be told from not writing by a reader
 // or another such writer; w.sameLanes names the lanes of which that holds.
 func (w *warp) track(r *region, off, n uint64, lane int, step uint, write bool, flags record, pc int32) (hit conflict) {
-	base := makeRecord(w.block.tag, w.id<<5, w.time, 0, flags)
 	for n > 0 {
 		k := piece(off, n)
-		p := r.page(off>>shadowShift, off|k)
-		shift := p.shift
+		p := r.pages[off>>shadowShift].Load()
+		if p == nil || (off|k)&(1<<p.shift-1) != 0 {
+			p = r.page(off>>shadowShift, off|k)
+		}
 		st := step
-		if st >= shift {
+		if st >= p.shift {
 			st = oneLane
 		}
 		in := off & (1<<shadowShift - 1)
-		cells := p.cells[in>>shift : (in+k)>>shift]
-		for i := range cells {
-			l := lane + i<<shift>>step
-			rec := base | record(l)<<32 | record(st)<<4
-			c := &cells[i]
-			last := r.get(&c.write)
-			if last != 0 && last != rec && last&flags&recStrong == 0 {
-				if t := w.unordered(last, l, st, shift, 0); t != ordered {
-					if write && last&recAsync == 0 {
-						t = w.unordered(last, l, st, shift, w.sameLanes())
-					}
-					if t != ordered {
-						hit = conflict{last, t, atomic.LoadInt32(&c.writePC), true}
-					}
-				}
-			}
-			read := r.get(&c.read)
-			if !write {
-				if read == rec {
-					continue
-				}
-				if read != 0 && (read^rec)>>32 != 0 && w.unordered(read, l, st, shift, 0) != ordered {
-					// Two readers are enough as long as nothing orders them before a writer.
-					if read2 := r.get(&c.read2); read2 == 0 || (read2^rec)>>32 == 0 || w.unordered(read2, l, st, shift, 0) == ordered {
-						r.put(&c.read2, &c.readPC2, read, atomic.LoadInt32(&c.readPC))
-					}
-				}
-				r.put(&c.read, &c.readPC, rec, pc)
-				continue
-			}
-			if read != 0 {
-				hit = w.readBefore(hit, read, &c.readPC, l, st, shift, flags)
-				hit = w.readBefore(hit, r.get(&c.read2), &c.readPC2, l, st, shift, flags)
-				r.put(&c.read, &c.readPC, 0, 0)
-				r.put(&c.read2, &c.readPC2, 0, 0)
-			}
-			r.put(&c.write, &c.writePC, rec, pc)
+		cells := p.cells[in>>p.shift : (in+k)>>p.shift]
+		switch {
+		case write:
+			hit = w.trackWrite(hit, r, cells, lane, st, p.shift, step, flags, pc)
+		default:
+			hit = w.trackRead(hit, r, cells, lane, st, p.shift, step, flags, pc)
 		}
 		off, n = off+k, n-k
 		lane += int(k >> step)
@@ -272,9 +212,84 @@ func (w *warp) track(r *region, off, n uint64, lane int, step uint, write bool, 
 	return hit
 }
 
+// before reports that rec is of this block and happens before all that w does now; false: it may still be ordered.
+func (w *warp) before(rec record) bool {
+	return rec.tag() == w.block.tag && rec&recAsync == 0 && w.vc[rec.warp()] >= rec.time()
+}
+
+// trackRead is track for cells of one page, of 1<<shift bytes each. st is step as a record has it.
+func (w *warp) trackRead(hit conflict, r *region, cells []cell, lane int, st, shift, step uint, flags record, pc int32) conflict {
+	base := makeRecord(w.block.tag, w.id<<5, w.time, st, flags)
+	for i := range cells {
+		l := lane + i<<shift>>step
+		rec := base | record(l)<<32
+		c := &cells[i]
+		last := r.get(&c.write)
+		if last != 0 && !w.before(last) && last != rec && last&flags&recStrong == 0 {
+			if t := w.unordered(last, l, st, shift, 0); t != ordered {
+				hit = conflict{last, t, atomic.LoadInt32(&c.writePC), true}
+			}
+		}
+		read := r.get(&c.read)
+		if read == rec {
+			continue
+		}
+		if read != 0 && (read^rec)>>32 != 0 && !w.before(read) && w.beside(read, rec, l, st, shift) {
+			// Two readers are enough as long as nothing orders them before a writer.
+			if read2 := r.get(&c.read2); read2 == 0 || (read2^rec)>>32 == 0 || w.before(read2) || !w.beside(read2, rec, l, st, shift) {
+				r.put(&c.read2, &c.readPC2, read, atomic.LoadInt32(&c.readPC))
+			}
+		}
+		r.put(&c.read, &c.readPC, rec, pc)
+	}
+	return hit
+}
+
+// beside reports whether nothing orders read, which is not before what w does now, and rec, which is that.
+func (w *warp) beside(read, rec record, lane int, st, shift uint) bool {
+	if read.tag() == rec.tag() && read.warp() != rec.warp() {
+		return true
+	}
+	return w.unordered(read, lane, st, shift, 0) != ordered
+}
+
+// trackWrite is track for cells of one page, of 1<<shift bytes each. st is step as a record has it.
+func (w *warp) trackWrite(hit conflict, r *region, cells []cell, lane int, st, shift, step uint, flags record, pc int32) conflict {
+	base := makeRecord(w.block.tag, w.id<<5, w.time, st, flags)
+	for i := range cells {
+		l := lane + i<<shift>>step
+		rec := base | record(l)<<32
+		c := &cells[i]
+		last := r.get(&c.write)
+		if last != 0 && !w.before(last) && last != rec && last&flags&recStrong == 0 {
+			t := w.unordered(last, l, st, shift, 0)
+			if t != ordered && last&recAsync == 0 {
+				t = w.unordered(last, l, st, shift, w.sameLanes())
+			}
+			if t != ordered {
+				hit = conflict{last, t, atomic.LoadInt32(&c.writePC), true}
+			}
+		}
+		if read := r.get(&c.read); read != 0 {
+			if !w.before(read) {
+				hit = w.readBefore(hit, read, &c.readPC, l, st, shift, flags)
+			}
+			if read2 := r.get(&c.read2); read2 != 0 {
+				if !w.before(read2) {
+					hit = w.readBefore(hit, read2, &c.readPC2, l, st, shift, flags)
+				}
+				r.put(&c.read2, &c.readPC2, 0, 0)
+			}
+			r.put(&c.read, &c.readPC, 0, 0)
+		}
+		r.put(&c.write, &c.writePC, rec, pc)
+	}
+	return hit
+}
+
 // readBefore looks whether a write conflicts with an earlier read.
 func (w *warp) readBefore(hit conflict, read record, at *int32, lane int, step, shift uint, flags record) conflict {
-	if read == 0 || read&flags&recStrong != 0 || w.unordered(read, lane, step, shift, 0) == ordered {
+	if read&flags&recStrong != 0 || w.unordered(read, lane, step, shift, 0) == ordered {
 		return hit
 	}
 	if t := w.unordered(read, lane, step, shift, w.sameLanes()); t != ordered {
@@ -316,7 +331,7 @@ func (w *warp) tick() uint32 {
 func (w *warp) syncLanes(mask uint32) {
 	was := w.tick()
 	if mask&w.live == w.live {
-		w.synced = was
+		w.vc[w.id] = was
 		return
 	}
 	if w.pairs == nil {
@@ -352,7 +367,6 @@ func (w *warp) strong(addr uint64, reads, writes bool) {
 		for i, t := range b.sync[addr] {
 			w.vc[i] = max(w.vc[i], t)
 		}
-		w.synced = max(w.synced, w.vc[w.id])
 	}
 	if writes && w.fenced != nil {
 		if b.sync == nil {

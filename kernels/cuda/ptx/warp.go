@@ -26,8 +26,7 @@ type warp struct {
 
 	// Clocks; see race.go.
 	time   uint32
-	synced uint32
-	vc     []uint32
+	vc     []uint32 // by warp of the block; at its own place, up to when its lanes have synchronised with each other
 	pairs  *[32][32]uint32
 	fenced []uint32
 
