@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/openinfer-go/openinfer/kernels/cuda/driver"
 	"github.com/openinfer-go/openinfer/kernels/cuda/ptx"
@@ -23,7 +24,7 @@ type Launch struct {
 
 // meter is the interpreter as a driver that counts. A launch that differs from an earlier one in addresses only is not run
 // again: what a kernel of ours does depends on its other arguments and, where it is given the step's contexts, on these. Of
-// a new one a few blocks run, and then, by what these cost, as many as the budget allows.
+// a new one a few blocks run, and then, by what these cost, as many as the budget allows; of a kernel whose blocks are not alike, all.
 type meter struct {
 	*driver.Interpreter
 	Budget uint64 // lane instructions of a launch
@@ -87,6 +88,18 @@ func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s
 		m.launches = append(m.launches, l)
 		return nil
 	}
+	l := &Launch{Entry: m.names[f], Grid: grid, Block: block, SharedBytes: sharedBytes, ran: grid}
+	if uneven(l.Entry, rows) {
+		m.sample = func([3]int) (all [3]int) { return all }
+		if err := m.Interpreter.Launch(f, grid, block, sharedBytes, s, args); err != nil {
+			return err
+		}
+		l.Counters = m.last.Counters
+		l.Counters.Reach = []ptx.Reach{{ReadBytes: l.Counters.DRAMReadBytes, WriteBytes: l.Counters.DRAMWriteBytes}}
+		m.known[key] = l
+		m.launches = append(m.launches, l)
+		return nil
+	}
 	run := func(blocks int) ([3]int, error) {
 		m.sample = func(grid [3]int) [3]int { return spread(grid, blocks) }
 		err := m.Interpreter.Launch(f, grid, block, sharedBytes, s, args)
@@ -102,10 +115,24 @@ func (m *meter) Launch(f driver.Function, grid, block [3]int, sharedBytes int, s
 			return err
 		}
 	}
-	l := &Launch{m.names[f], grid, block, sharedBytes, ran, m.last.Counters}
+	l.ran, l.Counters = ran, m.last.Counters
 	m.known[key] = l
 	m.launches = append(m.launches, l)
 	return nil
+}
+
+// uneven reports whether blocks of a launch do different things, so that some of them do not speak for all: attention of single
+// tokens cuts contexts into pieces, of which the last may be short or empty, and one block adds up all sums.
+func uneven(entry string, rows []Row) bool {
+	if !strings.HasPrefix(entry, "attention_") || len(rows) == 0 {
+		return false
+	}
+	for _, r := range rows {
+		if r.N > 1 {
+			return false
+		}
+	}
+	return true
 }
 
 // spread chooses how many coordinates of each dimension of a grid run when about so many blocks may: two of each first, for
