@@ -2,7 +2,7 @@
 // a power of two of its own that brings its largest magnitude to [8,16).
 //   With that no row overflows in fp16, a product of 16 inputs with 8-bit codes stays below 32,768, and what is rounded to
 //   fp16's fixed point is 2^-29 of the row's largest. A row below 2^-123 loses bits; it has almost none that matter.
-//   A piece are the 8 inputs, two times four 16 apart, that one lane of a warp gets of half a tile.
+//   A piece of row.cuh are the inputs that one lane of a warp gets of half a tile.
 // It follows linear.cuh and row.cuh.
 #pragma once
 
@@ -63,9 +63,6 @@ __device__ __forceinline__ Power powerOf(u32 largest)
 
 __device__ __forceinline__ void scale4(float4 &v, float scale) { v.x *= scale, v.y *= scale, v.z *= scale, v.w *= scale; }
 
-// inputOf is the first of the four inputs that piece p begins with; the others follow 16 after it.
-__device__ __forceinline__ int inputOf(int p) { return p / 8 * 64 + p / 4 % 2 * 32 + p % 4 * 4; }
-
 // roundPiece rounds a piece that was scaled.
 __device__ __forceinline__ uint4 roundPiece(float4 a, float4 b) { return make_uint4(halves(a.x, a.y), halves(a.z, a.w), halves(b.x, b.y), halves(b.z, b.w)); }
 __device__ __forceinline__ uint4 bfloatPiece(float4 &a, float4 &b) // and leaves the remainder
@@ -105,6 +102,7 @@ template <int MADE> struct Row {
     const float *x, *gate, *w;
     int K, n, f;
     float scale;         // of NORMED
+    float4 a, b;         // of NORMED: what x has of the thread's first piece
     const float *scales; // of HEADS, in shared memory
 
     // Every thread of the block makes it.
@@ -112,7 +110,10 @@ template <int MADE> struct Row {
         : x(s.x + (long long)t * s.xStride), gate(s.gate + (long long)t * s.gateStride), w(s.w), K(s.K), n(s.n), f(s.f)
     {
         __shared__ float all[headsMost];
-        if (MADE == NORMED) scale = rowScale([&](int k) { return *(const float4 *)(x + k); }, K, s.eps);
+        if (MADE == NORMED) {
+            a = raw(inputOf(threadIdx.x)), b = raw(inputOf(threadIdx.x) + 16);
+            scale = rowScale([&](int p, int i) { return p != threadIdx.x ? raw(inputOf(p) + 16 * i) : i ? b : a; }, K, s.eps);
+        }
         if (MADE == HEADS) {
 #pragma unroll 1
             for (int h = threadIdx.x / 32; h * n < K; h += blockDim.x / 32) {
@@ -124,10 +125,12 @@ template <int MADE> struct Row {
         }
     }
 
-    __device__ __forceinline__ float4 at(int k) const
+    __device__ __forceinline__ float4 raw(int k) const { return k < K ? *(const float4 *)(x + k) : make_float4(0, 0, 0, 0); }
+
+    // at is what is made of v, which is raw(k).
+    __device__ __forceinline__ float4 at(int k, float4 v) const
     {
         if (k >= K) return make_float4(0, 0, 0, 0);
-        float4 v = *(const float4 *)(x + k);
         if (MADE == NORMED) v = normed(v, scale, *(const float4 *)(w + k));
         if (MADE == HEADS) {
             int h = k / n;
@@ -136,6 +139,7 @@ template <int MADE> struct Row {
         if (MADE == HEADS || MADE == GATED) v = gated(v, *(const float4 *)(gate + k), MADE == HEADS ? SiLU : f);
         return v;
     }
+    __device__ __forceinline__ float4 at(int k) const { return at(k, raw(k)); }
 };
 
 // storeRow leaves row t of T in shared memory: pieces [tile][half][T][4] of 16 bytes, with another such tile behind it for bf16; sums
@@ -151,7 +155,8 @@ template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const S
 #pragma unroll
     for (int j = 0; j < KEPT; j++) {
         int k = inputOf(threadIdx.x + j * blockDim.x);
-        a[j] = row.at(k), b[j] = row.at(k + 16);
+        if (MADE == NORMED) a[j] = row.at(k, row.a), b[j] = row.at(k + 16, row.b);
+        else a[j] = row.at(k), b[j] = row.at(k + 16);
         m = max(m, max(magnitude(a[j]), magnitude(b[j])));
     }
 #pragma unroll 1

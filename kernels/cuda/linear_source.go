@@ -10,8 +10,9 @@ import (
 // does what one launch before it would do once, while its first weights are on their way.
 
 const (
-	// sourceRows is the most tokens of which a block makes all rows itself.
-	sourceRows = 4
+	// sourceRows is the most tokens of which a block makes all rows itself. Each takes a block as long as its first weights are under way: with
+	// two, what waits is about what the launches before took, with three more (late, in scripts/kernelreport/cost).
+	sourceRows = 2
 	// sourceHeads is the most heads of a normGate, as in linear_source.cuh.
 	sourceHeads = 64
 	// rowsStaticBytes is what the kernel has of shared memory beside what it is launched with, and more.
