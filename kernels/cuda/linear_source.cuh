@@ -37,7 +37,7 @@ __device__ __forceinline__ void write16(u32 at, uint4 v)
 {
     asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
-__device__ __forceinline__ void write4(u32 at, u32 v) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
+__device__ __forceinline__ void write8(u32 at, uint2 v) { asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(v.x), "r"(v.y) : "memory"); }
 
 // blockMax gives every thread the largest m of a block of whole warps.
 __device__ __forceinline__ u32 blockMax(u32 m)
@@ -84,11 +84,10 @@ __device__ __forceinline__ float2 sumPiece(uint4 v)
 // What x of a product is made from: as it lies, or what an operator would have left there.
 enum Made { PLAIN, NORMED, HEADS, GATED };
 
-// Source has rows on 16 bytes, K and n multiples of 4.
+// Source has x, gate and w on 16 bytes, K and n multiples of 4.
 struct Source {
     int made;
     const float *x, *gate, *w;
-    int xStride, gateStride;
     int K, n; // inputs, and of a head of HEADS
     float eps;
     int f; // of GATED
@@ -97,7 +96,7 @@ struct Source {
 // headsMost is the most heads of HEADS.
 constexpr int headsMost = 64;
 
-// Row is row t of a source. Its values are those of rows.cu.
+// Row is the row that a source makes. Its values are those of rows.cu.
 template <int MADE> struct Row {
     const float *x, *gate, *w;
     int K, n, f;
@@ -106,8 +105,7 @@ template <int MADE> struct Row {
     const float *scales; // of HEADS, in shared memory
 
     // Every thread of the block makes it.
-    __device__ __forceinline__ Row(const Source &s, int t)
-        : x(s.x + (long long)t * s.xStride), gate(s.gate + (long long)t * s.gateStride), w(s.w), K(s.K), n(s.n), f(s.f)
+    __device__ __forceinline__ Row(const Source &s) : x(s.x), gate(s.gate), w(s.w), K(s.K), n(s.n), f(s.f)
     {
         __shared__ float all[headsMost];
         if (MADE == NORMED) {
@@ -142,13 +140,13 @@ template <int MADE> struct Row {
     __device__ __forceinline__ float4 at(int k) const { return at(k, raw(k)); }
 };
 
-// storeRow leaves row t of T in shared memory: pieces [tile][half][T][4] of 16 bytes, with another such tile behind it for bf16; sums
-// [tile][step][T] where they are wanted. Returns what undoes its power of two. Values are made for their magnitude first and then to be
+// storeRow leaves the row in shared memory: pieces [tile][half][4] of 16 bytes, with another such tile behind it for bf16; sums
+// [tile][step] where they are wanted. Returns what undoes its power of two. Values are made for their magnitude first and then to be
 // stored; the first pieces of a thread are kept, unless they are gated, which takes registers itself.
-template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const Source &s, int t, int T, int tiles, u32 out, u32 sums)
+template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums)
 {
     constexpr int KEPT = MADE == PLAIN ? 2 : MADE == NORMED ? 1 : 0;
-    const Row<MADE> row(s, t);
+    const Row<MADE> row(s);
     const int pieces = tiles * 8, rest = threadIdx.x + KEPT * blockDim.x;
     float4 a[KEPT + 1], b[KEPT + 1];
     u32 m = 0;
@@ -165,17 +163,17 @@ template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const S
     auto store = [&](int p, float4 a, float4 b) {
         if (power.scale == 0) a = b = make_float4(0, 0, 0, 0);
         scale4(a, power.scale), scale4(b, power.scale);
-        u32 at = out + ((p / 4) * T + t) * 64 + p % 4 * 16;
+        u32 at = out + p * 16;
         if (BF16) {
-            at += p / 8 * (T * 128);
-            if (p < pieces) write16(at, bfloatPiece(a, b)), write16(at + T * 128, bfloatPiece(a, b));
+            at += p / 8 * 128;
+            if (p < pieces) write16(at, bfloatPiece(a, b)), write16(at + 128, bfloatPiece(a, b));
             return;
         }
         uint4 v = roundPiece(a, b);
         if (p < pieces) write16(at, v);
         if (!sums) return;
         float2 f = sumPiece(v);
-        if (p < pieces && p % 4 == 0) write4(sums + (p / 2 * T + t) * 4, __float_as_uint(f.x)), write4(sums + ((p / 2 + 1) * T + t) * 4, __float_as_uint(f.y));
+        if (p < pieces && p % 4 == 0) write8(sums + p * 2, make_uint2(__float_as_uint(f.x), __float_as_uint(f.y)));
     };
 #pragma unroll
     for (int j = 0; j < KEPT; j++) store(threadIdx.x + j * blockDim.x, a[j], b[j]);
@@ -184,23 +182,13 @@ template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const S
     return power.inverse;
 }
 
-// storeRows leaves T rows, and in inverses what undoes their powers of two.
-template <int MADE, bool BF16> __device__ __forceinline__ void storeRows(const Source &s, int T, int tiles, u32 out, u32 sums, float *inverses)
-{
-#pragma unroll 1
-    for (int t = 0; t < T; t++) {
-        if (t) __syncthreads(); // all have read what the block found of the row before
-        float inverse = storeRow<MADE, BF16>(s, t, T, tiles, out, sums);
-        if (threadIdx.x == 0) inverses[t] = inverse;
-    }
-}
-
-template <bool BF16> __device__ __forceinline__ void storeRows(const Source &s, int T, int tiles, u32 out, u32 sums, float *inverses)
+// storeRow leaves what a source makes.
+template <bool BF16> __device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums)
 {
     switch (s.made) {
-    case PLAIN: return storeRows<PLAIN, BF16>(s, T, tiles, out, sums, inverses);
-    case NORMED: return storeRows<NORMED, BF16>(s, T, tiles, out, sums, inverses);
-    case HEADS: return storeRows<HEADS, BF16>(s, T, tiles, out, sums, inverses);
-    case GATED: return storeRows<GATED, BF16>(s, T, tiles, out, sums, inverses);
+    case NORMED: return storeRow<NORMED, BF16>(s, tiles, out, sums);
+    case HEADS: return storeRow<HEADS, BF16>(s, tiles, out, sums);
+    case GATED: return storeRow<GATED, BF16>(s, tiles, out, sums);
+    default: return storeRow<PLAIN, BF16>(s, tiles, out, sums);
     }
 }

@@ -6,17 +6,15 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-// A product of few tokens takes x as float32 rows, and makes them itself where the operator before leaves them to nobody else: each block
-// does what one launch before it would do once, while its first weights are on their way.
+// A product of one token takes x as a float32 row, and makes it itself where the operator before leaves it to nobody else: each block
+// does what one launch before it would do once, while its first weights are on their way. Of two tokens that takes longer than the
+// weights do, and than the launches before took (late, in scripts/kernelreport/cost).
 
 const (
-	// sourceRows is the most tokens of which a block makes all rows itself. Each takes a block as long as its first weights are under way: with
-	// two, what waits is about what the launches before took, with three more (late, in scripts/kernelreport/cost).
-	sourceRows = 2
 	// sourceHeads is the most heads of a normGate, as in linear_source.cuh.
 	sourceHeads = 64
-	// rowsStaticBytes is what the kernel has of shared memory beside what it is launched with, and more.
-	rowsStaticBytes = 1 << 10
+	// rowStaticBytes is what the kernel has of shared memory beside what it is launched with, and more.
+	rowStaticBytes = 1 << 10
 )
 
 // source is what x of a product is made from.
@@ -48,11 +46,11 @@ func sourceOf(o *operator) (s source, ok bool) {
 
 // takes reports whether the product o can be made from s.
 func (o *operator) takes(s source) bool {
-	if s.x.Rows == 0 || s.x.Rows > sourceRows || s.x.Cols%4 != 0 {
+	if s.x.Rows != 1 || s.x.Cols%4 != 0 {
 		return false
 	}
 	for _, t := range []kernels.Tensor{s.x, s.gate, s.w} {
-		if !t.None() && (t.Buf.Addr%16 != 0 || t.Rows > 1 && t.Stride%4 != 0 || !apart(o.dst, t)) {
+		if !t.None() && (t.Buf.Addr%16 != 0 || !apart(o.dst, t)) {
 			return false
 		}
 	}
@@ -61,7 +59,7 @@ func (o *operator) takes(s source) bool {
 		if p.host != nil || p.kind == kindFloat32 || p.orders != 0 {
 			return false
 		}
-		if _, ok := p.rowsShape(s.x.Rows); !ok {
+		if _, ok := p.rowShape(); !ok {
 			return false
 		}
 	}
@@ -86,34 +84,34 @@ func (d *Device) launchFrom(o *operator, s source) {
 	ps := o.weight.Impl.(weight)
 	for i := range ps {
 		p := &ps[i]
-		shape, _ := p.rowsShape(s.x.Rows)
-		d.rows(o.kind.String(), p, shape, o.dst.ColRange(p.first, p.first+p.N), s, o.add())
+		shape, _ := p.rowShape()
+		d.row(o.kind.String(), p, shape, o.dst.ColRange(p.first, p.first+p.N), s, o.add())
 	}
 }
 
-// rows queues a product that makes x itself.
-func (d *Device) rows(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, add int) {
-	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_rows%s", kindNames[p.kind], d.suffix(p)),
+// row queues a product that makes x itself.
+func (d *Device) row(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, add int) {
+	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_row%s", kindNames[p.kind], d.suffix(p)),
 		[3]int{ceil(p.strips(), shape.strips), 1, 1}, [3]int{32 * shape.strips * p.cut, 1, 1}, shape.sharedBytes,
-		argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut), arg(shape.stages),
+		argT(dst), arg(add), p.codes, p.scales, p.bias, arg(p.N), arg(p.tiles), arg(p.cut), arg(shape.stages),
 		arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups), arg(s.made),
-		argT(s.x), arg(s.x.Stride), argT(s.gate), arg(s.gate.Stride), argT(s.w), arg(p.K), arg(s.w.Cols), argF(s.eps), arg(int(s.f)))
+		argT(s.x), argT(s.gate), argT(s.w), arg(p.K), arg(s.w.Cols), argF(s.eps), arg(int(s.f)))
 }
 
-// rowsShape chooses the block for T tokens whose rows it makes and keeps; false where they do not fit it.
-func (p *packing) rowsShape(T int) (s decodeShape, ok bool) {
-	x := p.tiles * T * p.xBytes() / 8
+// rowShape chooses the block for a token whose row it makes and keeps; false where that does not fit it.
+func (p *packing) rowShape() (s decodeShape, ok bool) {
+	x := p.tiles * p.xBytes() / 8
 	if p.offsets() {
-		x += p.tiles * T * 16
+		x += p.tiles * 16
 	}
 	s.strips = p.decodeStrips()
 	stage := func() int { return s.strips * p.cut * (p.tileBytes() + p.slotBytes()) }
-	for s.strips > 1 && 2*stage()+x > blockSharedBytes-rowsStaticBytes {
+	for s.strips > 1 && 2*stage()+x > blockSharedBytes-rowStaticBytes {
 		s.strips /= 2
 	}
-	// Alone on a multiprocessor, a block has as many stages on their way as fit: they last longest while it makes its rows.
-	s.stages = min(7, (blockSharedBytes-rowsStaticBytes-x)/stage())
-	if n := (halfSharedBytes - rowsStaticBytes - x) / stage(); n >= 3 && ceil(p.strips(), s.strips) > 2*leastBlocks {
+	// Alone on a multiprocessor, a block has as many stages on their way as fit: they last longest while it makes its row.
+	s.stages = min(7, (blockSharedBytes-rowStaticBytes-x)/stage())
+	if n := (halfSharedBytes - rowStaticBytes - x) / stage(); n >= 3 && ceil(p.strips(), s.strips) > 2*leastBlocks {
 		s.stages = min(4, n)
 	}
 	s.sharedBytes = max(s.stages*stage()+x, p.cut*8*(s.strips*stripRows+4)*4)

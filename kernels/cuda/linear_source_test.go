@@ -10,9 +10,9 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-// TestProductsMakeTheirRows: what a product makes its rows from gives the bits of the launches one by one, at lengths of which a
+// TestProductsMakeTheirRow: what a product makes its row from gives the bits of the launches one by one, at lengths of which a
 // thread makes several pieces, and is one launch; where somebody may read what lies between, it is not.
-func TestProductsMakeTheirRows(t *testing.T) {
+func TestProductsMakeTheirRow(t *testing.T) {
 	const N, heads, eps = 40, 32, 1e-6
 	for _, c := range []struct {
 		scheme
@@ -69,37 +69,36 @@ func TestProductsMakeTheirRows(t *testing.T) {
 			if expected := s.name + ", linear_prepare, " + product + "_8"; launches != expected {
 				t.Errorf("%+v: launches of %d rows: %s, want %s", c, T, launches, expected)
 			}
-			for rows := 1; rows <= sourceRows; rows++ {
-				for _, dropped := range []bool{true, false} {
-					got, launches := run(T-rows, T, dropped)
-					expected := product + "_rows"
-					if !dropped {
-						expected = s.name + ", " + expected
-					}
-					if launches != expected {
-						t.Errorf("%+v: launches of %d rows, dropped %v: %s, want %s", c, rows, dropped, launches, expected)
-					}
-					if !slices.Equal(got, want[(T-rows)*N:]) {
-						t.Errorf("%+v: %s of %d rows, dropped %v, and product: other bits than among %d rows", c, s.name, rows, dropped, T)
-					}
+			for row := range T {
+				dropped := row != 2
+				got, launches := run(row, row+1, dropped)
+				expected := product + "_row"
+				if !dropped {
+					expected = s.name + ", " + expected
+				}
+				if launches != expected {
+					t.Errorf("%+v: launches of a row, dropped %v: %s, want %s", c, dropped, launches, expected)
+				}
+				if !slices.Equal(got, want[row*N:][:N]) {
+					t.Errorf("%+v: %s of row %d, dropped %v, and product: other bits than among %d rows", c, s.name, row, dropped, T)
 				}
 			}
 		}
 	}
 }
 
-// TestRowsThatDoNotFit: where the rows of x leave no room for two stages of weights, they are prepared by a launch of their own.
-func TestRowsThatDoNotFit(t *testing.T) {
+// TestRowThatDoesNotFit: where the row of x leaves no room for two stages of weights, it is prepared by a launch of their own.
+func TestRowThatDoesNotFit(t *testing.T) {
 	for _, c := range []struct {
 		scheme
-		K, T int
+		K    int
 		fits bool
 	}{
-		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 17408, 1, true},
-		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 40960, 1, true},
-		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 40960, 2, false},
-		{scheme{typ: kernels.BF16}, 17408, 1, true},
-		{scheme{typ: kernels.BF16}, 32768, 1, false},
+		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 17408, true},
+		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 40960, true},
+		{scheme{bits: 4, group: 128, typ: kernels.F16, symmetric: true}, 65536, false},
+		{scheme{typ: kernels.BF16}, 17408, true},
+		{scheme{typ: kernels.BF16}, 32768, false},
 	} {
 		m := flat(5120, c.K, c.bits, c.group, c.symmetric)
 		m.Type = c.typ
@@ -107,12 +106,12 @@ func TestRowsThatDoNotFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, fits := p.rowsShape(c.T)
-		what := fmt.Sprintf("%+v, %d tokens: %+v", c.scheme, c.T, s)
+		s, fits := p.rowShape()
+		what := fmt.Sprintf("%+v, K %d: %+v", c.scheme, c.K, s)
 		if fits != c.fits {
 			t.Errorf("%s: fits %v", what, fits)
 		}
-		if fits && (s.stages < 2 || s.strips < 1 || s.sharedBytes > blockSharedBytes-rowsStaticBytes) {
+		if fits && (s.stages < 2 || s.strips < 1 || s.sharedBytes > blockSharedBytes-rowStaticBytes) {
 			t.Errorf("%s", what)
 		}
 	}

@@ -137,7 +137,7 @@ func (p *page) formula(say func(string, ...any)) {
 	say("")
 	say("The middle five are of a multiprocessor: %d at %.3f GHz; the one with the most blocks ends last, ceil(blocks / %d) of them.", cost.Multiprocessors, cost.Clock/1e9, cost.Multiprocessors)
 	say("")
-	say("Added to a product that makes its rows of x itself (linear_decode_*_rows): what it still does of that when the weights that it has asked for before have come. Making them is three")
+	say("Added to a product that makes its row of x itself (linear_decode_*_row): what it still does of that when the weights that it has asked for before have come. Making it is three")
 	say("times %.0f ns, one after the other (norm, largest magnitude, values), and the bytes that the resident blocks load without cp.async, each time from L2; the weights come at the copy's rate", cost.CacheLatency*1e9)
 	say("after %.0f ns. Blocks that begin later do it beside others whose weights are on their way.", cost.Latency*1e9)
 	say("")

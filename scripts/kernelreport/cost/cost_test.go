@@ -57,7 +57,7 @@ func TestPredictionFollowsTheFormula(t *testing.T) {
 
 	// 1 MB that each block of two on a multiprocessor loads by itself, while 36 KiB are on their way.
 	l := streaming()
-	l.Entry = "linear_decode_w4_rows"
+	l.Entry = "linear_decode_w4_row"
 	l.Counters.GlobalLoads.Sectors, l.Counters.AsyncLoads.Sectors = 2*(1e6+3e6)/32, 2*3e6/32
 	rows := predict(l, Entry{Registers: 64})
 	near("late", rows.Late, 164*1e6/2e12+3*300e-9-164*36*1024/(936e9*0.91)-650e-9)

@@ -58,7 +58,7 @@ type Estimate struct {
 	DRAM     float64 // bytes
 	Unique   float64 // bytes that the launch touches
 	bounds   [boundCount]float64
-	Late     float64 // of Seconds, what a product waits for the rows that it makes
+	Late     float64 // of Seconds, what a product waits for the row that it makes
 	Seconds  float64
 	By       bound
 }
@@ -127,11 +127,11 @@ func predict(l *Launch, e Entry) Estimate {
 	return r
 }
 
-// late is how long blocks that begin together, n on a multiprocessor, still make the rows of x when the weights that they asked for
-// before have come. Making them is what is loaded without cp.async, all of it from L2, in three passes one after the other: for the
+// late is how long blocks that begin together, n on a multiprocessor, still make the row of x when the weights that they asked for
+// before have come. Making it is what is loaded without cp.async, all of it from L2, in three passes one after the other: for the
 // norm, the largest magnitude, the values. Blocks that begin later do so beside others that have their weights on the way.
 func (r *Estimate) late(n int) float64 {
-	if !strings.Contains(r.Entry, "_rows") {
+	if !strings.Contains(r.Entry, "_row") {
 		return 0
 	}
 	c, at := &r.Counters, float64(n)*Multiprocessors
