@@ -8,11 +8,17 @@ import (
 )
 
 // Linear implements kernels.Device.
-func (d *Device) Linear(dst, x kernels.Tensor, w *kernels.Weight) { d.linear("linear", dst, x, w, 0) }
+func (d *Device) Linear(dst, x kernels.Tensor, w *kernels.Weight) { d.linear(linear, dst, x, w) }
 
 // LinearAdd implements kernels.Device.
 func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
-	d.linear("linearAdd", dst, x, w, 1)
+	d.linear(linearAdd, dst, x, w)
+}
+
+func (d *Device) linear(k kind, dst, x kernels.Tensor, w *kernels.Weight) {
+	if d.err == nil && d.ok(check.Linear(k.String(), dst, x, w)) && x.Rows > 0 {
+		d.list(operator{kind: k, dst: dst, x: x, weight: w})
+	}
 }
 
 const (
@@ -26,10 +32,13 @@ const (
 // kindNames are those of kernels.
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
 
-func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add int) {
-	if d.err != nil || !d.ok(check.Linear(op, dst, x, w)) || x.Rows == 0 {
+// launchLinear queues the launches of a product: for each part of the weight, and again for as many rows as the workspace holds x of.
+func (d *Device) launchLinear(o *operator) {
+	if plain := (source{x: o.x}); o.takes(plain) {
+		d.launchFrom(o, plain)
 		return
 	}
+	op, dst, x, w, add := o.kind.String(), o.dst, o.x, o.weight, o.add()
 	ps := w.Impl.(weight)
 	rows := x.Rows // at a time
 	for i := range ps {
@@ -139,16 +148,22 @@ type decodeShape struct {
 	sharedBytes int
 }
 
-// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks.
-func (p *packing) decodeShape(blocks int) decodeShape {
+// decodeStrips is how many strips a block has at most: what its warps take, and fewer where there are few blocks.
+func (p *packing) decodeStrips() int {
 	warps := 8
 	if p.kind == kindW4 {
 		warps = 16
 	}
-	s := decodeShape{strips: warps / p.cut, stages: 4}
-	for s.strips > 1 && (p.strips()+s.strips-1)/s.strips < leastBlocks {
-		s.strips /= 2
+	strips := warps / p.cut
+	for strips > 1 && ceil(p.strips(), strips) < leastBlocks {
+		strips /= 2
 	}
+	return strips
+}
+
+// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks.
+func (p *packing) decodeShape(blocks int) decodeShape {
+	s := decodeShape{strips: p.decodeStrips(), stages: 4}
 	stage := func() int {
 		n := s.strips*p.cut*(p.tileBytes()+p.slotBytes()) + p.cut*blocks*p.xBytes()
 		if p.offsets() {

@@ -109,6 +109,9 @@ func TestCheckHasAllRows(t *testing.T) {
 			}
 		}
 		for _, name := range want[s.Model] {
+			if name == "rms_norm" && s.Tokens == 1 {
+				name = "linear_decode_w4_row" // which norms its row itself
+			}
 			if !strings.Contains(seen, "\n"+name) {
 				t.Errorf("%s, %s: no %s among%s", s.Model, s.Step, name, seen)
 			}
