@@ -65,7 +65,7 @@ func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add
 				have = d.prepare(op, p, some)
 			}
 			if some.Rows <= decodeRows {
-				d.decode(op, p, p.decodeShape((some.Rows+7)/8), out, have, add)
+				d.decode(op, p, p.decodeShape((some.Rows+7)/8, 1), out, have, end{mode: add})
 			} else {
 				d.prefill(op, p, p.prefillShape(some.Rows), out, have, add)
 			}
@@ -107,9 +107,9 @@ func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
 	return have
 }
 
-func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, add int) {
+func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, e end) {
 	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], roundUp(dst.Rows, 8), d.suffix(p)),
-		[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, p.args(dst, x, add, s.stages)...)
+		[3]int{ceil(p.strips(), s.strips), 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, append(p.args(dst, x, e.mode, s.stages), e.args(p)...)...)
 }
 
 func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor, x prepared, add int) {
@@ -132,6 +132,14 @@ func (p *part) args(dst kernels.Tensor, x prepared, add, stages int) []uint64 {
 		arg(stages), arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
 }
 
+// decodeWarps are those of a block of linear_decode, at most.
+func (p *packing) decodeWarps() int {
+	if p.kind == kindW4 {
+		return 16
+	}
+	return 8
+}
+
 // decodeShape is the launch of a decode product.
 type decodeShape struct {
 	strips      int // of a block
@@ -139,14 +147,11 @@ type decodeShape struct {
 	sharedBytes int
 }
 
-// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks.
-func (p *packing) decodeShape(blocks int) decodeShape {
-	warps := 8
-	if p.kind == kindW4 {
-		warps = 16
-	}
-	s := decodeShape{strips: warps / p.cut, stages: 4}
-	for s.strips > 1 && (p.strips()+s.strips-1)/s.strips < leastBlocks {
+// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks, and at least
+// `least`, which may be 2 where pairs reports that two fit.
+func (p *packing) decodeShape(blocks, least int) decodeShape {
+	s := decodeShape{strips: p.decodeWarps() / p.cut, stages: 4}
+	for s.strips > least && (p.strips()+s.strips-1)/s.strips < leastBlocks {
 		s.strips /= 2
 	}
 	stage := func() int {
@@ -156,7 +161,7 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 		}
 		return n
 	}
-	for s.strips > 1 && s.stages*stage() > blockSharedBytes {
+	for s.strips > least && s.stages*stage() > blockSharedBytes {
 		s.strips /= 2
 	}
 	// Two blocks on a multiprocessor, where there are as many: a little more is on its way with three stages each than with four of one.

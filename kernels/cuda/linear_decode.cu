@@ -1,4 +1,9 @@
-// linear_decode.cu: dst[T,N] = x[T,K] w^T (+ bias), or added to dst, for T of 1 to 16 (decode); larger T: linear_prefill.cu.
+// linear_decode.cu: y[T,N] = x[T,K] w^T (+ bias) for T of 1 to 16 (decode), and what becomes of it (`mode`); larger T: linear_prefill.cu.
+//   STORE  dst[T,N] = y
+//   ADD    dst[T,N] += y
+//   GATE   dst[T,N/2] = f(y[:, :N/2]) * y[:, N/2:], N a multiple of 32: as gate_mul of rows.cu makes it of a stored y. A block has as many strips of
+//          the one half as of the other, output by output
+//   CONV   of the outputs below C, out = the convolution of conv.cu over y, each token being a run of its own; the rest is stored in dst. Those below C are not
 //   x, weights and scales as linear.cuh draws them; dst float32, 4-byte aligned
 //   block = strips*parts warps, at most 16: warp (part, strip) multiplies one part of K for one strip; grid (N/16/strips). Each stage
 //   brings every warp its next tile and every part its tile of x, which its strips share; `stages` of them are on their way.
@@ -6,6 +11,8 @@
 //   needs shared memory for `stages` stages, and in the end for the sums of the parts: the launcher sees to both
 //   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go | numbers: kernels/KERNELS.md
 #include "linear.cuh"
+#include "row.cuh"
+#include "linear_end.cuh"
 
 extern __shared__ uint4 room[];
 
@@ -14,19 +21,19 @@ template <bool V> struct Constant {
 };
 
 template <int KIND, int NT, bool HALF>
-__device__ __forceinline__ void decode(float *dst, int dstStride, int add, const char *codes, const char *scales, const float *bias, const char *x,
+__device__ __forceinline__ void decode(const End &end, const char *codes, const char *scales, const float *bias, const char *x,
     const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, const Scheme &m)
 {
     const int warps = blockDim.x / 32, strips = warps / parts;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const int part = warp / strips, strip = blockIdx.x * strips + warp % strips;
-    const bool offsets = m.form & (ZEROS | MINS), mine = strip * 16 < N;
+    const int part = warp / strips, strip = end.strip(blockIdx.x, warp % strips, strips, N);
+    const bool offsets = m.form & (ZEROS | MINS), mine = strip >= 0;
 
     // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums].
     const int warpBytes = tileBytes(KIND) + m.slots * 16 * m.record;
     const int xAt = warps * warpBytes, sumsAt = xAt + parts * NT * xBytes(KIND);
     const u32 stageBytes = kept(sumsAt + (offsets ? parts * NT * 128 : 0));
-    const u32 base = sharedAddress(room), end = kept(base + stages * stageBytes);
+    const u32 base = sharedAddress(room), limit = kept(base + stages * stageBytes);
 
     // What this thread copies of each tile: its strip's codes, a piece of its scales, and of x and the sums what falls to it.
     const int from = part * tiles / parts, count = kept((part + 1) * tiles / parts - from), most = (tiles + parts - 1) / parts;
@@ -64,7 +71,7 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
         }
         commit();
         to += stageBytes;
-        if (to == end) to = base;
+        if (to == limit) to = base;
     };
 
     float acc[NT][4] = {};
@@ -117,7 +124,7 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
             }
         }
         at += stageBytes;
-        if (at == end) at = base;
+        if (at == limit) at = base;
     }
 
     // Sums of the parts, [part][token][output]; four more a row, so that a warp's tokens fall into banks of their own.
@@ -130,22 +137,28 @@ __device__ __forceinline__ void decode(float *dst, int dstStride, int add, const
 #pragma unroll
         for (int i = 0; i < 4; i++) all[(part * NT * 8 + n * 8 + 2 * q + i % 2) * row + warp % strips * 16 + g + i / 2 * 8] = acc[n][i];
     __syncthreads();
-    for (int i = threadIdx.x; i < NT * 8 * outputs; i += blockDim.x) {
-        int t = i / outputs, o = i % outputs, n = blockIdx.x * outputs + o;
-        if (t >= T || n >= N) continue;
-        float sum = all[t * row + o];
-        for (int p = 1; p < parts; p++) sum = __fadd_rn(sum, all[(p * NT * 8 + t) * row + o]);
-        finish(dst + (long long)t * dstStride + n, sum, inverse[t], bias, n, add);
-    }
+    auto sum = [&](int t, int o) {
+        float v = all[t * row + o];
+        for (int p = 1; p < parts; p++) v = __fadd_rn(v, all[(p * NT * 8 + t) * row + o]);
+        return v;
+    };
+    end.finish(sum, blockIdx.x, NT * 8, strips, bias, inverse, T, N);
 }
 
+// The parameters of all kernels: the product's, and those of CONV.
+#define PARAMETERS                                                                                                                             \
+    float *dst, int dstStride, int mode, const char *codes, const char *scales, const float *bias, const char *x, const float *sums,           \
+        const float *inverse, int T, int N, int tiles, int parts, int stages, int form, int record, int slots, int magic, int groups, int gate, \
+        int first, float *mixed, int mixedStride, const float *filter, int C, int columns, char *pages, long long pageBytes, const int *in,    \
+        const int *out, int statePages, int perPage, int firstUnit, int unitChannels, long long unitBytes
+
 #define DECODE(NAME, KIND, NT, HALF, WARPS)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(float *dst, int dstStride, int add, const char *codes, const char *scales,\
-        const float *bias, const char *x, const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, int form,   \
-        int record, int slots, int magic, int groups)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS)                                                               \
     {                                                                                                                                          \
-        decode<KIND, NT, HALF>(dst, dstStride, add, codes, scales, bias, x, sums, inverse, T, N, tiles, parts, stages,                         \
-            Scheme{form, record, slots, (u32)magic, groups});                                                                                  \
+        decode<KIND, NT, HALF>(End{mode, gate, dst, dstStride, first,                                                                          \
+                                   Convolution{mixed, mixedStride, filter, C, columns, pages, pageBytes, in, out, statePages, perPage,         \
+                                       firstUnit, unitChannels, unitBytes}},                                                                   \
+            codes, scales, bias, x, sums, inverse, T, N, tiles, parts, stages, Scheme{form, record, slots, (u32)magic, groups});               \
     }
 
 // At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate 32 inputs in fp16. Blocks of 4-bit weights have 16

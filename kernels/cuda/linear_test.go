@@ -152,7 +152,7 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	if err != nil {
 		t.Fatal(err)
 	}
-	shape := full.decodeShape((M + 7) / 8)
+	shape := full.decodeShape((M+7)/8, 1)
 	rows := blocks * shape.strips * 16
 	w, err := d.Load(flat(rows, K, bits, group, true))
 	if err != nil {
@@ -162,7 +162,7 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	p.cut = full.cut
 	x, dst := activations(t, d, M, K), activations(t, d, M, rows)
 	d.Begin()
-	d.decode("linear", p, shape, dst, d.prepare("linear", p, x), 0)
+	d.decode("linear", p, shape, dst, d.prepare("linear", p, x), end{})
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}
