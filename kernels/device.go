@@ -89,6 +89,9 @@ type Device interface {
 	GatedDelta(dst, qkv, a, b Tensor, p DeltaParams, s State)
 	// GatherRows: dst[i] = x[rows[i]].
 	GatherRows(dst, x Tensor, rows Ints)
+	// Drop says that the values of t are not read again before they are written: a device may leave out writing
+	// them, and leaves anything there. It serves where it comes right after the last operator that reads t, or other Drops.
+	Drop(t Tensor)
 	// Sample draws one token from each row of logits [S, >= vocab]; ids from vocab on are
 	// padding of the output layer and are never drawn. out has S entries. Waits for the device.
 	Sample(out []Sampled, logits Tensor, vocab int, params []SampleParams)

@@ -85,6 +85,9 @@ func Linear(op string, dst, x kernels.Tensor, w *kernels.Weight) error {
 	return apart(op, dst, x)
 }
 
+// Drop checks the operator of that name.
+func Drop(t kernels.Tensor) error { return tensors("drop", t) }
+
 // CosSin checks the operator of that name.
 func CosSin(dst kernels.Tensor, r kernels.Rotary, positions kernels.Ints) error {
 	const op = "cosSin"

@@ -248,6 +248,9 @@ func (d *device) EmbedRows(dst kernels.Tensor, table *kernels.Weight, ids kernel
 	d.pushRows(d.variant.embed, a, dst)
 }
 
+// Drop implements kernels.Device. Values that die are in a core's cache, and cost nothing there.
+func (d *device) Drop(t kernels.Tensor) { d.dense("drop", "t", t, t.Rows, t.Cols) }
+
 // GatherRows implements kernels.Device.
 func (d *device) GatherRows(dst, x kernels.Tensor, rows kernels.Ints) {
 	const op = "gatherRows"

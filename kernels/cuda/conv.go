@@ -15,10 +15,14 @@ const (
 
 // CausalConv implements kernels.Device.
 func (d *Device) CausalConv(dst, x, w kernels.Tensor, s kernels.State) {
-	const op = "causalConv"
-	if d.err != nil || !d.ok(check.CausalConv(dst, x, w, s)) || dst.Rows == 0 {
-		return
+	if d.err == nil && d.ok(check.CausalConv(dst, x, w, s)) && dst.Rows > 0 {
+		d.list(operator{kind: causalConv, dst: dst, x: x, w: w, state: s})
 	}
+}
+
+func (d *Device) launchCausalConv(o *operator) {
+	const op = "causalConv"
+	dst, x, w, s := o.dst, o.x, o.w, o.state
 	l := s.Layout
 	runs, n := len(s.Runs.Starts.Host)-1, l.ConvColumns
 	switch {

@@ -51,6 +51,7 @@ type Device struct {
 	chained        []chainList // of the step
 	edits          edits
 
+	listed []operator // of the step, not yet in the queue
 	queue  queue
 	graphs *graphs // nil: every launch goes out by itself
 	err    error   // the first of the step
@@ -150,6 +151,9 @@ func (d *Device) Close() error { return d.drv.CloseContext(d.ctx) }
 
 // ok records the step's first error and says whether the step is still good.
 func (d *Device) ok(err error) bool {
+	if err != nil {
+		d.settle() // what was called before may have an error, too
+	}
 	if d.err == nil {
 		d.err = err
 	}

@@ -82,6 +82,7 @@ func newGraphs() *graphs {
 // flush sends the step's arrays and the queue to the card. After an error in the step nothing of the queue runs.
 func (d *Device) flush() {
 	defer d.queue.reset()
+	d.settle()
 	if d.err != nil || len(d.queue.launches) == 0 {
 		return
 	}

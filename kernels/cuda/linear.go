@@ -8,11 +8,17 @@ import (
 )
 
 // Linear implements kernels.Device.
-func (d *Device) Linear(dst, x kernels.Tensor, w *kernels.Weight) { d.linear("linear", dst, x, w, 0) }
+func (d *Device) Linear(dst, x kernels.Tensor, w *kernels.Weight) { d.linear(linear, dst, x, w) }
 
 // LinearAdd implements kernels.Device.
 func (d *Device) LinearAdd(dst, x kernels.Tensor, w *kernels.Weight) {
-	d.linear("linearAdd", dst, x, w, 1)
+	d.linear(linearAdd, dst, x, w)
+}
+
+func (d *Device) linear(k kind, dst, x kernels.Tensor, w *kernels.Weight) {
+	if d.err == nil && d.ok(check.Linear(k.String(), dst, x, w)) && x.Rows > 0 {
+		d.list(operator{kind: k, dst: dst, x: x, weight: w})
+	}
 }
 
 const (
@@ -26,9 +32,11 @@ const (
 // kindNames are those of kernels.
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
 
-func (d *Device) linear(op string, dst, x kernels.Tensor, w *kernels.Weight, add int) {
-	if d.err != nil || !d.ok(check.Linear(op, dst, x, w)) || x.Rows == 0 {
-		return
+// launchLinear queues the launches of a product: for each part of the weight, and again for as many rows as the workspace holds x of.
+func (d *Device) launchLinear(o *operator) {
+	op, dst, x, w, add := o.kind.String(), o.dst, o.x, o.weight, 0
+	if o.kind == linearAdd {
+		add = 1
 	}
 	ps := w.Impl.(weight)
 	rows := x.Rows // at a time

@@ -20,9 +20,13 @@ func pieces(rows, cols int) (grid, block [3]int) {
 // RMSNorm implements kernels.Device.
 func (d *Device) RMSNorm(dst, x, w kernels.Tensor, eps float32) {
 	if d.err == nil && d.ok(check.RMSNorm(dst, x, w)) {
-		d.launch("rmsNorm", "rows", "rms_norm", [3]int{dst.Rows, 1, 1}, rowThreads(dst.Cols), 0,
-			argT(dst), arg(dst.Stride), argT(x), arg(x.Stride), argT(w), arg(dst.Cols), argF(eps))
+		d.list(operator{kind: rmsNorm, dst: dst, x: x, w: w, eps: eps})
 	}
+}
+
+func (d *Device) launchRMSNorm(o *operator) {
+	d.launch("rmsNorm", "rows", "rms_norm", [3]int{o.dst.Rows, 1, 1}, rowThreads(o.dst.Cols), 0,
+		argT(o.dst), arg(o.dst.Stride), argT(o.x), arg(o.x.Stride), argT(o.w), arg(o.dst.Cols), argF(o.eps))
 }
 
 // RMSNormAdd implements kernels.Device.
@@ -36,22 +40,30 @@ func (d *Device) RMSNormAdd(dst, x, w kernels.Tensor, eps, scale float32) {
 // NormGate implements kernels.Device.
 func (d *Device) NormGate(dst, x, gate, w kernels.Tensor, eps float32) {
 	if d.err == nil && d.ok(check.NormGate(dst, x, gate, w)) {
-		const warps = 8
-		heads := dst.Cols / w.Cols
-		d.launch("normGate", "rows", "norm_gate", [3]int{ceil(dst.Rows*heads, warps), 1, 1}, [3]int{warps * 32, 1, 1}, 0,
-			argT(dst), arg(dst.Stride), argT(x), arg(x.Stride), argT(gate), arg(gate.Stride), argT(w),
-			arg(dst.Rows), arg(heads), arg(w.Cols), argF(eps))
+		d.list(operator{kind: normGate, dst: dst, x: x, gate: gate, w: w, eps: eps})
 	}
+}
+
+func (d *Device) launchNormGate(o *operator) {
+	const warps = 8
+	heads := o.dst.Cols / o.w.Cols
+	d.launch("normGate", "rows", "norm_gate", [3]int{ceil(o.dst.Rows*heads, warps), 1, 1}, [3]int{warps * 32, 1, 1}, 0,
+		argT(o.dst), arg(o.dst.Stride), argT(o.x), arg(o.x.Stride), argT(o.gate), arg(o.gate.Stride), argT(o.w),
+		arg(o.dst.Rows), arg(heads), arg(o.w.Cols), argF(o.eps))
 }
 
 // GateMul implements kernels.Device.
 func (d *Device) GateMul(dst, gate, x kernels.Tensor, f kernels.Activation) {
 	if d.err == nil && d.ok(check.GateMul(dst, gate, x, f)) {
-		entry := [...]string{kernels.SiLU: "gate_mul_silu", kernels.GELUTanh: "gate_mul_gelu", kernels.Sigmoid: "gate_mul_sigmoid"}[f]
-		grid, block := pieces(dst.Rows, dst.Cols)
-		d.launch("gateMul", "rows", entry, grid, block, 0,
-			argT(dst), arg(dst.Stride), argT(gate), arg(gate.Stride), argT(x), arg(x.Stride), arg(dst.Cols))
+		d.list(operator{kind: gateMul, dst: dst, x: x, gate: gate, f: f})
 	}
+}
+
+func (d *Device) launchGateMul(o *operator) {
+	entry := [...]string{kernels.SiLU: "gate_mul_silu", kernels.GELUTanh: "gate_mul_gelu", kernels.Sigmoid: "gate_mul_sigmoid"}[o.f]
+	grid, block := pieces(o.dst.Rows, o.dst.Cols)
+	d.launch("gateMul", "rows", entry, grid, block, 0,
+		argT(o.dst), arg(o.dst.Stride), argT(o.gate), arg(o.gate.Stride), argT(o.x), arg(o.x.Stride), arg(o.dst.Cols))
 }
 
 // SoftCap implements kernels.Device.

@@ -32,6 +32,7 @@ func (d *Device) Begin() {
 	d.err = nil
 	d.arrays.used, d.arrays.sent = 0, 0
 	d.chained = d.chained[:0]
+	d.listed = d.listed[:0]
 	d.queue.reset()
 	d.ok(d.drv.SetContext(d.ctx))
 }
@@ -81,9 +82,10 @@ func arg[T ~int | ~int32](v T) uint64 { return uint64(uint32(int32(v))) }
 func argF(v float32) uint64           { return uint64(math.Float32bits(v)) }
 func argT(t kernels.Tensor) uint64    { return t.Buf.Addr }
 
-// launch queues entry name of file's PTX over grid blocks of block threads. op names the operator in errors. After the step's
-// first error, and without a block, it does nothing.
+// launch queues entry name of file's PTX over grid blocks of block threads, after what is listed. op names the operator in
+// errors. After the step's first error, and without a block, it does nothing.
 func (d *Device) launch(op, file, name string, grid, block [3]int, sharedBytes int, args ...uint64) {
+	d.settle()
 	if d.err != nil || grid[0] == 0 {
 		return
 	}

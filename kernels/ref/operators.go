@@ -195,6 +195,18 @@ func (d *Device) SoftCap(x kernels.Tensor, c float32) {
 	}
 }
 
+// Drop implements kernels.Device. Whoever reads t after all finds NaNs.
+func (d *Device) Drop(t kernels.Tensor) {
+	if d.err != nil || !d.ok(check.Drop(t)) {
+		return
+	}
+	for i := range t.Rows {
+		for k := range t.Row(i) {
+			t.Row(i)[k] = float32(math.NaN())
+		}
+	}
+}
+
 // GatherRows implements kernels.Device.
 func (d *Device) GatherRows(dst, x kernels.Tensor, rows kernels.Ints) {
 	if d.err != nil || !d.ok(check.GatherRows(dst, x, rows)) {

@@ -187,6 +187,13 @@ func (m *Meter) GatedDelta(dst, qkv, a, b kernels.Tensor, p kernels.DeltaParams,
 	m.roofline((all+reading)*int64(l.Heads)*l.UnitBytes()+values(dst, qkv, a, b), flops, m.attentionRate())
 }
 
+// Drop implements kernels.Device. What a card saves by it is within the shares of its rates.
+func (m *Meter) Drop(t kernels.Tensor) {
+	if m.checked {
+		m.ok(check.Drop(t))
+	}
+}
+
 // GatherRows implements kernels.Device.
 func (m *Meter) GatherRows(dst, x kernels.Tensor, rows kernels.Ints) {
 	if m.checked && !m.ok(check.GatherRows(dst, x, rows)) {

@@ -63,16 +63,23 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 
 		d.RMSNorm(t.h, t.x, l.InputNorm, m.cfg.RMSEps)
 		d.Linear(t.qkv, t.h, l.QKV)
+		d.Drop(t.h)
 		d.RotaryStore(t.q, kv, t.qkv, kernels.RotaryParams{
 			QNorm: l.QNorm, KNorm: l.KNorm, Eps: m.cfg.RMSEps, CosSin: t.cosSin,
 		})
+		d.Drop(t.qkv)
 		d.Attention(t.attn, t.q, kv, b.Ragged, params)
+		d.Drop(t.q)
 		d.LinearAdd(t.x, t.attn, l.O)
+		d.Drop(t.attn)
 
 		d.RMSNorm(t.h, t.x, l.PostNorm, m.cfg.RMSEps)
 		d.Linear(t.gateUp, t.h, l.GateUp)
+		d.Drop(t.h)
 		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
+		d.Drop(t.gateUp)
 		d.LinearAdd(t.x, t.act, l.Down)
+		d.Drop(t.act)
 	}
 	return t.x
 }
@@ -83,4 +90,6 @@ func (m *Model) Head(d kernels.Device, logits, hidden kernels.Tensor, rows kerne
 	d.GatherRows(t.last, hidden, rows)
 	d.RMSNorm(t.hLast, t.last, m.norm, m.cfg.RMSEps)
 	d.Linear(logits, t.hLast, m.lmHead)
+	d.Drop(t.hLast)
+	d.Drop(t.last)
 }

@@ -69,16 +69,25 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 
 		d.RMSNorm(t.h, t.x, l.inputNorm, eps)
 		d.Linear(t.qkv, t.h, l.qkv)
+		d.Drop(t.h)
 		d.RotaryStore(t.q, kv, t.qkv, kernels.RotaryParams{QNorm: l.qNorm, KNorm: l.kNorm, Eps: eps, CosSin: cosSin})
+		d.Drop(t.qkv)
 		d.Attention(t.attn, t.q, kv, b.Ragged, kernels.AttentionParams{Scale: m.cfg.Scale, Window: window})
+		d.Drop(t.q)
 		d.Linear(t.h, t.attn, l.o)
+		d.Drop(t.attn)
 		d.RMSNormAdd(t.x, t.h, l.postAttentionNorm, eps, 1)
+		d.Drop(t.h)
 
 		d.RMSNorm(t.h, t.x, l.preFeedforwardNorm, eps)
 		d.Linear(t.gateUp, t.h, l.gateUp)
+		d.Drop(t.h)
 		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.GELUTanh)
+		d.Drop(t.gateUp)
 		d.Linear(t.h, t.act, l.down)
+		d.Drop(t.act)
 		d.RMSNormAdd(t.x, t.h, l.postFeedforwardNorm, eps, 1)
+		d.Drop(t.h)
 	}
 	return t.x
 }
@@ -89,6 +98,8 @@ func (m *Model) Head(d kernels.Device, logits, hidden kernels.Tensor, rows kerne
 	d.GatherRows(t.last, hidden, rows)
 	d.RMSNorm(t.hLast, t.last, m.norm, m.cfg.RMSEps)
 	d.Linear(logits, t.hLast, m.lmHead)
+	d.Drop(t.hLast)
+	d.Drop(t.last)
 	if m.cfg.LogitCap > 0 {
 		d.SoftCap(logits, m.cfg.LogitCap)
 	}

@@ -85,19 +85,28 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 
 		d.RMSNorm(t.h, t.x, l.inputNorm, eps)
 		d.Linear(a.qkv, t.h, l.qkv)
+		d.Drop(t.h)
 		d.RotaryStore(a.q, kv, a.qkv, kernels.RotaryParams{
 			QNorm: l.qNorm, KNorm: l.kNorm, VNorm: true, KeysAsValues: g.KeysAsValues, Eps: eps, CosSin: a.cosSin,
 		})
+		d.Drop(a.qkv)
 		// Normed queries and keys need no other scale.
 		d.Attention(a.out, a.q, kv, b.Ragged, kernels.AttentionParams{Scale: 1, Window: g.Window})
+		d.Drop(a.q)
 		d.Linear(t.h, a.out, l.o)
+		d.Drop(a.out)
 		d.RMSNormAdd(t.x, t.h, l.postAttentionNorm, eps, 1)
+		d.Drop(t.h)
 
 		d.RMSNorm(t.h, t.x, l.preFeedforwardNorm, eps)
 		d.Linear(t.gateUp, t.h, l.gateUp)
+		d.Drop(t.h)
 		d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.GELUTanh)
+		d.Drop(t.gateUp)
 		d.Linear(t.h, t.act, l.down)
+		d.Drop(t.act)
 		d.RMSNormAdd(t.x, t.h, l.postFeedforwardNorm, eps, l.scalar)
+		d.Drop(t.h)
 	}
 	return t.x
 }
@@ -108,6 +117,8 @@ func (m *Model) Head(d kernels.Device, logits, hidden kernels.Tensor, rows kerne
 	d.GatherRows(t.last, hidden, rows)
 	d.RMSNorm(t.hLast, t.last, m.norm, m.cfg.RMSEps)
 	d.Linear(logits, t.hLast, m.lmHead)
+	d.Drop(t.hLast)
+	d.Drop(t.last)
 	if m.cfg.LogitCap > 0 {
 		d.SoftCap(logits, m.cfg.LogitCap)
 	}

@@ -87,25 +87,35 @@ func (m *Model) Forward(d kernels.Device, b *models.Batch, scratch kernels.Buffe
 func (m *Model) attend(d kernels.Device, t *views, l *attention, kv kernels.KV, rows kernels.Ragged) {
 	Q := m.cfg.Heads * m.cfg.HeadDim
 	d.Linear(t.gateQKV, t.h, l.gateQKV)
+	d.Drop(t.h)
 	d.RotaryStore(t.q, kv, t.gateQKV.ColRange(Q, t.gateQKV.Cols), kernels.RotaryParams{
 		QNorm: l.qNorm, KNorm: l.kNorm, Eps: m.cfg.RMSEps, CosSin: t.cosSin,
 	})
+	d.Drop(t.gateQKV.ColRange(Q, t.gateQKV.Cols))
 	d.Attention(t.attn, t.q, kv, rows, kernels.AttentionParams{Scale: float32(1 / math.Sqrt(float64(m.cfg.HeadDim)))})
+	d.Drop(t.q)
 	d.GateMul(t.attn, t.gateQKV.ColRange(0, Q), t.attn, kernels.Sigmoid)
 	d.LinearAdd(t.x, t.attn, l.o)
+	d.Drop(t.attn)
+	d.Drop(t.gateQKV)
 }
 
 // recall adds what the gated delta rule makes of h to x.
 func (m *Model) recall(d kernels.Device, t *views, l *delta, s kernels.State) {
 	C, H, V := m.cfg.channels(), m.cfg.ValueHeads, t.values.Cols
 	d.Linear(t.in, t.h, l.in)
+	d.Drop(t.h)
 	z, b, a := t.in.ColRange(C, C+V), t.in.ColRange(C+V, C+V+H), t.in.ColRange(C+V+H, C+V+2*H)
 	d.CausalConv(t.mixed, t.in.ColRange(0, C), l.conv, s)
+	d.Drop(t.in.ColRange(0, C))
 	d.GatedDelta(t.values, t.mixed, a, b, kernels.DeltaParams{
 		KeyHeads: m.cfg.KeyHeads, Rate: l.rate, DtBias: l.dtBias, Eps: keyEps, Chunked: d.Info().ChunkedDelta,
 	}, s)
+	d.Drop(t.mixed)
 	d.NormGate(t.values, t.values, z, l.norm, m.cfg.RMSEps)
 	d.LinearAdd(t.x, t.values, l.out)
+	d.Drop(t.values)
+	d.Drop(t.in)
 }
 
 // feedForward adds the layer's network over x to it.
@@ -113,8 +123,11 @@ func (m *Model) feedForward(d kernels.Device, t *views, l *layer) {
 	F := m.cfg.Intermediate
 	d.RMSNorm(t.h, t.x, l.postNorm, m.cfg.RMSEps)
 	d.Linear(t.gateUp, t.h, l.gateUp)
+	d.Drop(t.h)
 	d.GateMul(t.act, t.gateUp.ColRange(0, F), t.gateUp.ColRange(F, 2*F), kernels.SiLU)
+	d.Drop(t.gateUp)
 	d.LinearAdd(t.x, t.act, l.down)
+	d.Drop(t.act)
 }
 
 // keyEps is within the root that queries and keys of the delta rule are divided by; no config has it.
@@ -126,4 +139,6 @@ func (m *Model) Head(d kernels.Device, logits, hidden kernels.Tensor, rows kerne
 	d.GatherRows(t.last, hidden, rows)
 	d.RMSNorm(t.hLast, t.last, m.norm, m.cfg.RMSEps)
 	d.Linear(logits, t.hLast, m.lmHead)
+	d.Drop(t.hLast)
+	d.Drop(t.last)
 }
