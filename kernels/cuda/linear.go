@@ -33,24 +33,23 @@ const (
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
 
 // launchLinear queues the launches of a product: for each part of the weight, and again for as many rows as the workspace holds x of.
-func (d *Device) launchLinear(o *operator) {
-	op, dst, x, w, add := o.kind.String(), o.dst, o.x, o.weight, 0
-	if o.kind == linearAdd {
-		add = 1
-	}
+// It returns how many of the operators after it these take in.
+func (d *Device) launchLinear(o *operator, after []operator) int {
+	op, dst, x, w := o.kind.String(), o.dst, o.x, o.weight
+	e, taken := d.endOf(o, after)
 	ps := w.Impl.(weight)
 	rows := x.Rows // at a time
 	for i := range ps {
 		p := &ps[i]
 		if p.host != nil {
 			d.ok(fmt.Errorf("%s: %s was loaded to be looked up, not multiplied with", op, w.Name))
-			return
+			return 0
 		}
 		if each := p.workspace(); p.kind != kindFloat32 {
 			rows = min(rows, int(d.workspaceBytes/each)*8)
 			if rows == 0 {
 				d.ok(fmt.Errorf("%s: x of 8 rows for %s [%d,%d] takes %d bytes, the workspace has %d", op, w.Name, w.N, w.K, each, d.workspaceBytes))
-				return
+				return 0
 			}
 		}
 	}
@@ -64,21 +63,25 @@ func (d *Device) launchLinear(o *operator) {
 		for i := range ps {
 			p := &ps[i]
 			out := dst.RowRange(from, to).ColRange(p.first, p.first+p.N)
+			if e.mode == endGate {
+				out = e.after.dst
+			}
 			if p.kind == kindFloat32 {
 				d.launch(op, "linear_rows", "linear_float32", [3]int{(p.N + 7) / 8, (some.Rows + 3) / 4, 1}, [3]int{256, 1, 1}, 0,
-					argT(out), arg(out.Stride), arg(add), p.codes, p.bias, argT(some), arg(some.Stride), p.orders, arg(some.Rows), arg(p.N), arg(p.K))
+					argT(out), arg(out.Stride), argBool(e.mode == endAdd), p.codes, p.bias, argT(some), arg(some.Stride), p.orders, arg(some.Rows), arg(p.N), arg(p.K))
 				continue
 			}
 			if !have.serves(p) {
 				have = d.prepare(op, p, some)
 			}
 			if some.Rows <= decodeRows {
-				d.decode(op, p, p.decodeShape((some.Rows+7)/8, 1), out, have, end{mode: add})
+				d.decode(op, p, p.decodeShape((some.Rows+7)/8, e.strips()), out, have, e)
 			} else {
-				d.prefill(op, p, p.prefillShape(some.Rows), out, have, add)
+				d.prefill(op, p, p.prefillShape(some.Rows), out, have, e.mode)
 			}
 		}
 	}
+	return taken
 }
 
 // workspace is what 8 rows of x take.
@@ -156,7 +159,7 @@ type decodeShape struct {
 }
 
 // decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks, and at least
-// `least`, which may be 2 where pairs reports that two fit.
+// `least`, which may be 2 where a block has warps for the parts of two.
 func (p *packing) decodeShape(blocks, least int) decodeShape {
 	s := decodeShape{strips: p.decodeWarps() / p.cut, stages: 4}
 	for s.strips > least && (p.strips()+s.strips-1)/s.strips < leastBlocks {

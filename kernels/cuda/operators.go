@@ -61,7 +61,7 @@ func (d *Device) lower(ops []operator) int {
 	case gateMul:
 		d.launchGateMul(o)
 	case linear, linearAdd:
-		d.launchLinear(o)
+		return 1 + d.launchLinear(o, ops[1:])
 	case causalConv:
 		d.launchCausalConv(o)
 	case drop: // it says something of the operators before it
