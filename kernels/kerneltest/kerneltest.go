@@ -68,6 +68,8 @@ func Run(t *testing.T, open func(testing.TB) kernels.Device, tol Tolerances, o O
 		{"gate", gateMul},
 		{"soft cap", softCap},
 		{"followed by linear", followed},
+		{"sequences", sequences},
+		{"sequences with a convolution", convolved},
 		{"gather", gatherRows},
 		{"attention", attention},
 		{"attention chunks", attentionChunks},
