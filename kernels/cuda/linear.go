@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
@@ -60,7 +61,7 @@ func (d *Device) launchLinear(o *operator, after []operator) int {
 		to := min(from+rows, x.Rows)
 		some := x.RowRange(from, to)
 		var have prepared
-		for i := range ps {
+		for i := 0; i < len(ps); i++ {
 			p := &ps[i]
 			out := dst.RowRange(from, to).ColRange(p.first, p.first+p.N)
 			if e.mode == endGate {
@@ -72,10 +73,15 @@ func (d *Device) launchLinear(o *operator, after []operator) int {
 				continue
 			}
 			if !have.serves(p) {
-				have = d.prepare(op, p, some)
+				have = d.prepare(op, p, some, 0)
 			}
 			if some.Rows <= decodeRows {
-				d.decode(op, p, p.decodeShape((some.Rows+7)/8, e.strips()), out, have, e)
+				s := p.decodeShape((some.Rows+7)/8, e.strips())
+				f := d.fewOf(op, ps[i:], s, some)
+				d.decode(op, p, s, out, have, e, f)
+				if f.part != nil {
+					i++
+				}
 			} else {
 				d.prefill(op, p, p.prefillShape(some.Rows), out, have, e.mode)
 			}
@@ -106,9 +112,10 @@ func (x prepared) serves(p *part) bool {
 	return x.x != 0 && x.order == p.orders && x.tiles == p.tiles && x.bf16 == (p.kind == kindBF16) && (x.sums != 0 || !p.offsets())
 }
 
-func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
+// prepare leaves x for p `at` bytes into the workspace.
+func (d *Device) prepare(op string, p *part, x kernels.Tensor, at int64) prepared {
 	blocks := (x.Rows + 7) / 8 // of 8 tokens
-	have := prepared{x: d.workspace, order: p.orders, tiles: p.tiles, bf16: p.kind == kindBF16}
+	have := prepared{x: d.workspace + uint64(at), order: p.orders, tiles: p.tiles, bf16: p.kind == kindBF16}
 	have.inverse = have.x + uint64(blocks*p.tiles*p.xBytes())
 	if p.offsets() {
 		have.sums = have.inverse + uint64(roundUp(x.Rows*4, 256))
@@ -118,9 +125,10 @@ func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
 	return have
 }
 
-func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, e end) {
+func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, e end, f few) {
 	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], roundUp(dst.Rows, 8), d.suffix(p)),
-		[3]int{ceil(p.strips(), s.strips), 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, append(p.args(dst, x, e.mode, s.stages), e.args(p)...)...)
+		[3]int{f.blocks + ceil(p.strips(), s.strips), 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, max(s.sharedBytes, f.sharedBytes),
+		slices.Concat(p.args(dst, x, e.mode, s.stages), e.args(p), f.args())...)
 }
 
 func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor, x prepared, add int) {
@@ -150,6 +158,46 @@ func (p *packing) decodeWarps() int {
 	}
 	return 8
 }
+
+// few is a part of few outputs that is multiplied in the launch of the part before it.
+type few struct {
+	*part
+	x           prepared
+	blocks      int
+	sharedBytes int // of sums
+}
+
+// fewOutputs are the most of a part whose own launch would take longer than its bytes: 1.2 MB at K = 5,120.
+const fewOutputs = 128
+
+// fewOf is the second of ps where it can share the launch of the first, of shape s: it has few outputs of 16 bits, beside codes, and the
+// workspace holds x for both.
+func (d *Device) fewOf(op string, ps []part, s decodeShape, x kernels.Tensor) few {
+	p := &ps[0]
+	if len(ps) < 2 || p.kind != kindW4 && p.kind != kindW8 {
+		return few{}
+	}
+	f, blocks := few{part: &ps[1]}, (x.Rows+7)/8
+	if f.kind != kindF16 && f.kind != kindBF16 || f.host != nil || f.N > fewOutputs || f.cut > s.strips*p.cut ||
+		int64(blocks)*(p.workspace()+f.workspace()) > d.workspaceBytes {
+		return few{}
+	}
+	f.blocks = f.strips()
+	f.sharedBytes = sumBytes(f.cut, blocks, 1)
+	f.x = d.prepare(op, f.part, x, int64(blocks)*p.workspace())
+	return f
+}
+
+// args are the last arguments of linear_decode.
+func (f few) args() []uint64 {
+	if f.part == nil {
+		return make([]uint64, 9)
+	}
+	return []uint64{arg(f.kind), arg(f.blocks), f.codes, f.x.x, f.bias, f.x.inverse, arg(f.N), arg(f.tiles), arg(f.cut)}
+}
+
+// sumBytes is the shared memory that the sums of a decode block take.
+func sumBytes(parts, blocks, strips int) int { return parts * blocks * 8 * (strips*stripRows + 4) * 4 }
 
 // decodeShape is the launch of a decode product.
 type decodeShape struct {
@@ -183,7 +231,7 @@ func (p *packing) decodeShape(blocks, least int) decodeShape {
 	for s.stages*stage() > most {
 		s.stages--
 	}
-	s.sharedBytes = max(s.stages*stage(), p.cut*blocks*8*(s.strips*stripRows+4)*4)
+	s.sharedBytes = max(s.stages*stage(), sumBytes(p.cut, blocks, s.strips))
 	return s
 }
 

@@ -7,6 +7,8 @@
 //   x, weights and scales as linear.cuh draws them; dst float32, 4-byte aligned
 //   block = strips*parts warps, at most 16: warp (part, strip) multiplies one part of K for one strip; grid (N/16/strips). Each stage
 //   brings every warp its next tile and every part its tile of x, which its strips share; `stages` of them are on their way.
+//   In front of these blocks may be those of another part of the same weight, of 16 bits (`Few`): for its few outputs a launch of their own would
+//   take longer than their bytes. A block takes a strip of it, a warp for each part; warps read weights as they lie, into registers.
 //   Parts are summed through shared memory in ascending order, the same order as in linear_prefill.
 //   needs shared memory for `stages` stages, and in the end for the sums of the parts: the launcher sees to both
 //   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go | numbers: kernels/KERNELS.md
@@ -21,12 +23,12 @@ template <bool V> struct Constant {
 };
 
 template <int KIND, int NT, bool HALF>
-__device__ __forceinline__ void decode(const End &end, const char *codes, const char *scales, const float *bias, const char *x,
-    const float *sums, const float *inverse, int T, int N, int tiles, int parts, int stages, const Scheme &m)
+__device__ __forceinline__ void decode(float acc[NT][4], const End &end, int block, const char *codes, const char *scales, const char *x,
+    const float *sums, int N, int tiles, int parts, int stages, const Scheme &m)
 {
     const int warps = blockDim.x / 32, strips = warps / parts;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
-    const int part = warp / strips, strip = end.strip(blockIdx.x, warp % strips, strips, N);
+    const int part = warp / strips, strip = end.strip(block, warp % strips, strips, N);
     const bool offsets = m.form & (ZEROS | MINS), mine = strip >= 0;
 
     // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums].
@@ -74,7 +76,6 @@ __device__ __forceinline__ void decode(const End &end, const char *codes, const 
         if (to == limit) to = base;
     };
 
-    float acc[NT][4] = {};
     // A tile's products. ONE: it has one scale an output, of 16 bits.
     auto multiply = [&](u32 at, auto ONE) {
         const u32 w = at + ofCodes, xs = at + ofX, slots = at + ofScales;
@@ -127,38 +128,91 @@ __device__ __forceinline__ void decode(const End &end, const char *codes, const 
         if (at == limit) at = base;
     }
 
-    // Sums of the parts, [part][token][output]; four more a row, so that a warp's tokens fall into banks of their own.
-    const int outputs = strips * 16, row = outputs + 4;
-    float *all = (float *)room;
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
+}
+
+// Few is a part of fp16 or bf16 weights that follows the launch's own.
+struct Few {
+    const char *codes, *x;
+    int tiles, parts;
+};
+
+template <int KIND, int NT> __device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f)
+{
+    const int part = threadIdx.x / 32, strip = blockIdx.x;
+    if (part >= f.parts) return;
+    const int from = part * f.tiles / f.parts, count = (part + 1) * f.tiles / f.parts - from;
+    const char *w = f.codes + ((long long)strip * f.tiles + from) * tileBytes(KIND) + threadIdx.x % 32 * 16;
+    const char *x = f.x + (long long)from * (NT * xBytes(KIND)) + threadIdx.x % 32 * 16;
+#pragma unroll 1
+    for (int i = 0; i < count; i++, w += tileBytes(KIND), x += NT * xBytes(KIND)) {
+#pragma unroll(NT == 1 ? 2 : 1)
+        for (int h = 0; h < 2; h++) {
+            const uint4 lower = __ldg((const uint4 *)(w + h * 1024)), upper = __ldg((const uint4 *)(w + h * 1024 + 512));
+            const Half<KIND> half = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+            u32 a[2][4];
+            weights<KIND>(a[0], half, 0), weights<KIND>(a[1], half, 1);
 #pragma unroll
-    for (int n = 0; n < NT; n++)
+            for (int n = 0; n < NT; n++) {
+                const char *at = x + n * xBytes(KIND) + h * 512;
+                const uint4 b = *(const uint4 *)at, r = KIND == WBF16 ? *(const uint4 *)(at + 1024) : b;
+                steps<KIND, false>(acc[n], a[0], a[1], b, r, Scale{}, Scale{});
+            }
+        }
+    }
+}
+
+// sumParts finishes a block of `strips`: the parts' sums go through shared memory.
+template <int NT>
+__device__ __forceinline__ void sumParts(const float acc[NT][4], const End &end, int block, int strips, int parts, const float *bias, const float *inverse,
+    int T, int N)
+{
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, q = threadIdx.x % 4;
+    // [part][token][output]; four more a row, so that a warp's tokens fall into banks of their own.
+    const int outputs = strips * 16, row = outputs + 4;
+    float *all = (float *)room;
+    if (warp < strips * parts)
 #pragma unroll
-        for (int i = 0; i < 4; i++) all[(part * NT * 8 + n * 8 + 2 * q + i % 2) * row + warp % strips * 16 + g + i / 2 * 8] = acc[n][i];
+        for (int n = 0; n < NT; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) all[(warp / strips * NT * 8 + n * 8 + 2 * q + i % 2) * row + warp % strips * 16 + g + i / 2 * 8] = acc[n][i];
     __syncthreads();
     auto sum = [&](int t, int o) {
         float v = all[t * row + o];
         for (int p = 1; p < parts; p++) v = __fadd_rn(v, all[(p * NT * 8 + t) * row + o]);
         return v;
     };
-    end.finish(sum, blockIdx.x, NT * 8, strips, bias, inverse, T, N);
+    end.finish(sum, block, NT * 8, strips, bias, inverse, T, N);
 }
 
-// The parameters of all kernels: the product's, and those of CONV.
+// The parameters of all kernels: the product's, those of its end, and Few.
 #define PARAMETERS                                                                                                                             \
     float *dst, int dstStride, int mode, const char *codes, const char *scales, const float *bias, const char *x, const float *sums,           \
-        const float *inverse, int T, int N, int tiles, int parts, int stages, int form, int record, int slots, int magic, int groups, int gate, \
+        const float *inverse, int T, int N, int tiles, int parts, int stages, int form, int record, int slots, int magic, int groups, int gate,\
         int first, float *mixed, int mixedStride, const float *filter, int C, int columns, char *pages, long long pageBytes, const int *in,    \
-        const int *out, int statePages, int perPage, int firstUnit, int unitChannels, long long unitBytes
+        const int *out, int statePages, int perPage, int firstUnit, int unitChannels, long long unitBytes, int fewKind, int fewBlocks,         \
+        const char *fewCodes, const char *fewX, const float *fewBias, const float *fewInverse, int fewN, int fewTiles, int fewParts
 
 #define DECODE(NAME, KIND, NT, HALF, WARPS)                                                                                                    \
     extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS)                                                               \
     {                                                                                                                                          \
-        decode<KIND, NT, HALF>(End{mode, gate, dst, dstStride, first,                                                                          \
-                                   Convolution{mixed, mixedStride, filter, C, columns, pages, pageBytes, in, out, statePages, perPage,         \
-                                       firstUnit, unitChannels, unitBytes}},                                                                   \
-            codes, scales, bias, x, sums, inverse, T, N, tiles, parts, stages, Scheme{form, record, slots, (u32)magic, groups});               \
+        End end{mode, gate, dst, dstStride, first,                                                                                             \
+                Convolution{mixed, mixedStride, filter, C, columns, pages, pageBytes, in, out, statePages, perPage, firstUnit, unitChannels,   \
+                            unitBytes}};                                                                                                       \
+        float acc[NT][4] = {};                                                                                                                 \
+        int block = blockIdx.x - fewBlocks, strips = blockDim.x / 32 / parts;                                                                  \
+        if ((KIND == W4 || KIND == W8) && block < 0) {                                                                                         \
+            const Few few{fewCodes, fewX, fewTiles, fewParts};                                                                                 \
+            if (fewKind == WF16) decodeFew<WF16, NT>(acc, few);                                                                                \
+            else decodeFew<WBF16, NT>(acc, few);                                                                                               \
+            end.dst += N, end.first += N;                                                                                                      \
+            block = blockIdx.x, strips = 1, parts = fewParts, bias = fewBias, inverse = fewInverse, N = fewN;                                  \
+        } else {                                                                                                                               \
+            decode<KIND, NT, HALF>(acc, end, block, codes, scales, x, sums, N, tiles, parts, stages,                                           \
+                Scheme{form, record, slots, (u32)magic, groups});                                                                              \
+        }                                                                                                                                      \
+        sumParts<NT>(acc, end, block, strips, parts, bias, inverse, T, N);                                                                     \
     }
 
 // At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate 32 inputs in fp16. Blocks of 4-bit weights have 16

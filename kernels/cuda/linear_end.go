@@ -79,7 +79,7 @@ func (e end) strips() int {
 	return 1
 }
 
-// args are the last arguments of linear_decode.
+// args are arguments of linear_decode.
 func (e end) args(p *part) []uint64 {
 	a := make([]uint64, 0, 16)
 	if e.mode == endGate {

@@ -190,3 +190,63 @@ func TestProductEndsWithConvolution(t *testing.T) {
 		}
 	}
 }
+
+// TestFewOutputsShareALaunch: a part of few outputs of 16 bits is multiplied in the launch of the one before it, and both have the
+// bits of weights of their own.
+func TestFewOutputsShareALaunch(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	d, all := counted(t)
+	w4, w8 := scheme{bits: 4, group: 32, typ: kernels.F16}, scheme{bits: 8, group: 64, typ: kernels.F16, symmetric: true}
+	bf16, f16 := scheme{typ: kernels.BF16}, scheme{typ: kernels.F16}
+	for _, c := range []struct {
+		many, few scheme
+		N, n, K   int
+		launches  int // of linear_decode
+	}{
+		{w4, bf16, 100, 5, 160, 1},
+		{w4, f16, 40, 96, 160, 1},
+		{w4, bf16, 20, 17, 4128, 1}, // K in 8 parts
+		{w8, f16, 40, 33, 1088, 1},  // in 2
+		{w4, bf16, 20, 129, 64, 2},
+		{bf16, w4, 17, 20, 64, 2},
+	} {
+		ms := make([]kernels.Matrix, 2)
+		ms[0], _ = c.many.random(rnd, "many", c.N, c.K)
+		ms[1], _ = c.few.random(rnd, "few", c.n, c.K)
+		ms[0].Bias, ms[1].Bias = normal(rnd, c.N), normal(rnd, c.n)
+		var ws []*kernels.Weight
+		for _, parts := range [][]kernels.Matrix{ms, ms[:1], ms[1:]} {
+			w, err := d.Load(parts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ws = append(ws, w)
+		}
+		for _, T := range []int{1, 3, 16} {
+			x, y := tensor(t, d, T, normal(rnd, T*c.K)), normal(rnd, T*(c.N+c.n))
+			got, want := tensor(t, d, T, y), tensor(t, d, T, y)
+			d.Begin()
+			d.LinearAdd(want.ColRange(0, c.N), x, ws[1])
+			d.LinearAdd(want.ColRange(c.N, c.N+c.n), x, ws[2])
+			d.settle()
+			d.flush()
+			*all = nil
+			d.LinearAdd(got, x, ws[0])
+			if err := d.End(); err != nil {
+				t.Fatal(err)
+			}
+			launches := 0
+			for _, n := range names(all) {
+				if strings.HasPrefix(n, "linear_decode") {
+					launches++
+				}
+			}
+			if launches != c.launches {
+				t.Errorf("%+v: %d tokens: %d launches, want %d", c, T, launches, c.launches)
+			}
+			if !bytes.Equal(held(t, d, got.Buf), held(t, d, want.Buf)) {
+				t.Errorf("%+v: %d tokens: the bits are others than of two weights", c, T)
+			}
+		}
+	}
+}

@@ -162,7 +162,7 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	p.cut = full.cut
 	x, dst := activations(t, d, M, K), activations(t, d, M, rows)
 	d.Begin()
-	d.decode("linear", p, shape, dst, d.prepare("linear", p, x), end{})
+	d.decode("linear", p, shape, dst, d.prepare("linear", p, x, 0), end{}, few{})
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestPrefillCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Begin()
-		d.prefill("linear", p, full.prefillShape(M), dst, d.prepare("linear", p, x), 0)
+		d.prefill("linear", p, full.prefillShape(M), dst, d.prepare("linear", p, x, 0), 0)
 		if err := d.End(); err != nil {
 			t.Fatal(err)
 		}
