@@ -53,7 +53,7 @@ __device__ void convStates(float *dst, int dstStride, const float *x, int xStrid
                 float sum = 0;
 #pragma unroll
                 for (int j = 0; j <= (N ? N : n); j++) sum = fmaf(f[j], seen(t - n + j), sum);
-                dst[(long long)(start + t) * dstStride + c] = activate<SiLU>(sum);
+                dst[(long long)(start + t) * dstStride + c] = activate(sum, SiLU);
             }
             for (int j = 0; j < n; j++) left[threadIdx.x * n + j] = seen(tokens - n + j);
         }
@@ -91,7 +91,7 @@ __device__ void convTokens(float *dst, int dstStride, const float *x, int xStrid
         float sum = 0;
 #pragma unroll
         for (int j = 0; j <= (N ? N : n); j++) sum = fmaf(f[j], seen[j], sum);
-        dst[(long long)t * dstStride + c] = activate<SiLU>(sum);
+        dst[(long long)t * dstStride + c] = activate(sum, SiLU);
     }
 }
 

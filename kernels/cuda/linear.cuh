@@ -56,6 +56,13 @@ __device__ __forceinline__ uint2 read8(u32 at)
     asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
     return v;
 }
+__device__ __forceinline__ uint4 read16If(u32 at, u32 wanted) // else zeros
+{
+    uint4 v = make_uint4(0, 0, 0, 0);
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0; @p ld.shared.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+                 : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "r"(at), "r"(wanted) : "memory");
+    return v;
+}
 __device__ __forceinline__ u32 read4(u32 at)
 {
     u32 v;
@@ -280,15 +287,25 @@ __device__ __forceinline__ void steps(float acc[4], const u32 a0[4], const u32 a
     }
 }
 
-// offsetStep adds a step's offsets, after a tile's products. sums: in shared memory, of x over the step, of the lane's two tokens.
-__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums)
+// offsetStep adds a step's offsets, after a tile's products. x and y: sums of x over the step, of the lane's two tokens.
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, float x, float y)
 {
-    uint2 v = read8(sums);
-    float x = __uint_as_float(v.x), y = __uint_as_float(v.y);
     acc[0] = __fmaf_rn(o.lower, x, acc[0]);
     acc[1] = __fmaf_rn(o.lower, y, acc[1]);
     acc[2] = __fmaf_rn(o.upper, x, acc[2]);
     acc[3] = __fmaf_rn(o.upper, y, acc[3]);
+}
+
+// The sums in shared memory: those of the lane's tokens, or those of T tokens, of which the lane has 2q and 2q+1.
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums)
+{
+    uint2 v = read8(sums);
+    offsetStep(acc, o, __uint_as_float(v.x), __uint_as_float(v.y));
+}
+__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums, int q, int T)
+{
+    float x = 2 * q < T ? __uint_as_float(read4(sums + q * 8)) : 0, y = 2 * q + 1 < T ? __uint_as_float(read4(sums + q * 8 + 4)) : 0;
+    offsetStep(acc, o, x, y);
 }
 
 template <int KIND> __device__ __forceinline__ Scale offsetOf(u32 at, int j, const Scheme &m)

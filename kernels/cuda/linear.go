@@ -35,9 +35,12 @@ var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindB
 
 // launchLinear queues the launches of a product: for each part of the weight, and again for as many rows as the workspace holds x of.
 // It returns how many of the operators after it these take in.
-func (d *Device) launchLinear(o *operator, after []operator) int {
-	op, dst, x, w := o.kind.String(), o.dst, o.x, o.weight
-	e, taken := d.endOf(o, after)
+func (d *Device) launchLinear(o *operator, after []operator) (taken int) {
+	plain := source{x: o.x}
+	if o.takes(plain) {
+		return d.launchFrom(o, plain, after)
+	}
+	op, dst, x, w, e := o.kind.String(), o.dst, o.x, o.weight, end{mode: o.add()}
 	ps := w.Impl.(weight)
 	rows := x.Rows // at a time
 	for i := range ps {
@@ -56,6 +59,9 @@ func (d *Device) launchLinear(o *operator, after []operator) int {
 	}
 	if rows < x.Rows && rows > 128 {
 		rows -= rows % 128 // whole tiles
+	}
+	if rows == x.Rows && rows <= decodeRows {
+		e, taken = d.endOf(o, plain, after)
 	}
 	for from := 0; from < x.Rows; from += rows {
 		to := min(from+rows, x.Rows)
@@ -79,9 +85,7 @@ func (d *Device) launchLinear(o *operator, after []operator) int {
 				s := p.decodeShape((some.Rows+7)/8, e.strips())
 				f := d.fewOf(op, ps[i:], s, some)
 				d.decode(op, p, s, out, have, e, f)
-				if f.part != nil {
-					i++
-				}
+				i += f.parts()
 			} else {
 				d.prefill(op, p, p.prefillShape(some.Rows), out, have, e.mode)
 			}
@@ -126,9 +130,15 @@ func (d *Device) prepare(op string, p *part, x kernels.Tensor, at int64) prepare
 }
 
 func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, e end, f few) {
-	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], roundUp(dst.Rows, 8), d.suffix(p)),
+	d.launchDecode(op, fmt.Sprint(roundUp(dst.Rows, 8)), p, s, dst, e, f, x.x, x.sums, x.inverse, f.x.x, f.x.inverse)
+}
+
+// launchDecode queues the kernel of p's kind that takes x as last says.
+func (d *Device) launchDecode(op, of string, p *part, s decodeShape, dst kernels.Tensor, e end, f few, last ...uint64) {
+	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%s%s", kindNames[p.kind], of, d.suffix(p)),
 		[3]int{f.blocks + ceil(p.strips(), s.strips), 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, max(s.sharedBytes, f.sharedBytes),
-		slices.Concat(p.args(dst, x, e.mode, s.stages), e.args(p), f.args())...)
+		slices.Concat([]uint64{argT(dst), arg(dst.Stride), arg(e.mode), p.codes, p.scales, p.bias, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut), arg(s.stages),
+			arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}, e.args(p), f.args(), last)...)
 }
 
 func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor, x prepared, add int) {
@@ -145,7 +155,7 @@ func (d *Device) suffix(p *part) string {
 	return ""
 }
 
-// args are the arguments of both products.
+// args are the arguments of linear_prefill.
 func (p *part) args(dst kernels.Tensor, x prepared, add, stages int) []uint64 {
 	return []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, x.x, x.sums, x.inverse, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut),
 		arg(stages), arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
@@ -159,43 +169,6 @@ func (p *packing) decodeWarps() int {
 	return 8
 }
 
-// few is a part of few outputs that is multiplied in the launch of the part before it.
-type few struct {
-	*part
-	x           prepared
-	blocks      int
-	sharedBytes int // of sums
-}
-
-// fewOutputs are the most of a part whose own launch would take longer than its bytes: 1.2 MB at K = 5,120.
-const fewOutputs = 128
-
-// fewOf is the second of ps where it can share the launch of the first, of shape s: it has few outputs of 16 bits, beside codes, and the
-// workspace holds x for both.
-func (d *Device) fewOf(op string, ps []part, s decodeShape, x kernels.Tensor) few {
-	p := &ps[0]
-	if len(ps) < 2 || p.kind != kindW4 && p.kind != kindW8 {
-		return few{}
-	}
-	f, blocks := few{part: &ps[1]}, (x.Rows+7)/8
-	if f.kind != kindF16 && f.kind != kindBF16 || f.host != nil || f.N > fewOutputs || f.cut > s.strips*p.cut ||
-		int64(blocks)*(p.workspace()+f.workspace()) > d.workspaceBytes {
-		return few{}
-	}
-	f.blocks = f.strips()
-	f.sharedBytes = sumBytes(f.cut, blocks, 1)
-	f.x = d.prepare(op, f.part, x, int64(blocks)*p.workspace())
-	return f
-}
-
-// args are the last arguments of linear_decode.
-func (f few) args() []uint64 {
-	if f.part == nil {
-		return make([]uint64, 9)
-	}
-	return []uint64{arg(f.kind), arg(f.blocks), f.codes, f.x.x, f.bias, f.x.inverse, arg(f.N), arg(f.tiles), arg(f.cut)}
-}
-
 // sumBytes is the shared memory that the sums of a decode block take.
 func sumBytes(parts, blocks, strips int) int { return parts * blocks * 8 * (strips*stripRows + 4) * 4 }
 
@@ -206,13 +179,19 @@ type decodeShape struct {
 	sharedBytes int
 }
 
-// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks, and at least
+// decodeStrips is how many strips a block has at most: what its warps take, and fewer where there are few blocks, but at least
 // `least`, which may be 2 where a block has warps for the parts of two.
-func (p *packing) decodeShape(blocks, least int) decodeShape {
-	s := decodeShape{strips: p.decodeWarps() / p.cut, stages: 4}
-	for s.strips > least && (p.strips()+s.strips-1)/s.strips < leastBlocks {
-		s.strips /= 2
+func (p *packing) decodeStrips(least int) int {
+	strips := p.decodeWarps() / p.cut
+	for strips > least && ceil(p.strips(), strips) < leastBlocks {
+		strips /= 2
 	}
+	return strips
+}
+
+// decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks.
+func (p *packing) decodeShape(blocks, least int) decodeShape {
+	s := decodeShape{strips: p.decodeStrips(least), stages: 4}
 	stage := func() int {
 		n := s.strips*p.cut*(p.tileBytes()+p.slotBytes()) + p.cut*blocks*p.xBytes()
 		if p.offsets() {

@@ -10,10 +10,13 @@
 //   In front of these blocks may be those of another part of the same weight, of 16 bits (`Few`): for its few outputs a launch of their own would
 //   take longer than their bytes. A block takes a strip of it, a warp for each part; warps read weights as they lie, into registers.
 //   Parts are summed through shared memory in ascending order, the same order as in linear_prefill.
-//   needs shared memory for `stages` stages, and in the end for the sums of the parts: the launcher sees to both
-//   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go | numbers: kernels/KERNELS.md
+//   the _rows ones take x as float32 rows, or what it is made from (linear_source.cuh): while its first stages of weights are on their way,
+//   a block leaves all T rows, at most 8, in shared memory as linear_prepare would, [tile][half][T][4 lanes] of 16 bytes
+//   needs shared memory for `stages` stages and these rows, and in the end for the sums of the parts: the launcher sees to both
+//   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go, sequences.go | numbers: kernels/KERNELS.md
 #include "linear.cuh"
 #include "row.cuh"
+#include "linear_source.cuh"
 #include "linear_end.cuh"
 
 extern __shared__ uint4 room[];
@@ -22,19 +25,73 @@ template <bool V> struct Constant {
     static constexpr bool value = V;
 };
 
-template <int KIND, int NT, bool HALF>
-__device__ __forceinline__ void decode(float acc[NT][4], const End &end, int block, const char *codes, const char *scales, const char *x,
-    const float *sums, int N, int tiles, int parts, int stages, const Scheme &m)
+// waitForLong is waitFor of 5 to 7 stages.
+__device__ __forceinline__ void waitForLong(int stages)
 {
+    if (stages == 7) asm volatile("cp.async.wait_group 5;" ::: "memory");
+    else if (stages == 6) asm volatile("cp.async.wait_group 4;" ::: "memory");
+    else asm volatile("cp.async.wait_group 3;" ::: "memory");
+}
+
+// Few is a part of fp16 or bf16 weights that follows the launch's own.
+struct Few {
+    int kind, blocks;
+    const char *codes, *x;
+    const float *bias, *inverse;
+    int N, tiles, parts;
+};
+
+// decodeFew leaves the sums of a strip in acc. ROWS: x are the rows in shared memory.
+template <int KIND, int NT, bool ROWS>
+__device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f, u32 rows, int T)
+{
+    const int part = threadIdx.x / 32, lane = threadIdx.x % 32, strip = blockIdx.x;
+    const int from = part * f.tiles / f.parts, count = part < f.parts ? (part + 1) * f.tiles / f.parts - from : 0;
+    const char *w = f.codes + ((long long)strip * f.tiles + from) * tileBytes(KIND) + lane * 16;
+    const char *x = f.x + (long long)from * (NT * xBytes(KIND)) + lane * 16;
+    const u32 tileRows = T * (xBytes(KIND) / 8);
+    rows += from * tileRows + lane * 16;
+#pragma unroll 1
+    for (int i = 0; i < count; i++, w += tileBytes(KIND), x += NT * xBytes(KIND), rows += tileRows) {
+#pragma unroll(NT == 1 && !ROWS ? 2 : 1)
+        for (int h = 0; h < 2; h++) {
+            const uint4 lower = __ldg((const uint4 *)(w + h * 1024)), upper = __ldg((const uint4 *)(w + h * 1024 + 512));
+            const Half<KIND> half = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
+            u32 a[2][4];
+            weights<KIND>(a[0], half, 0), weights<KIND>(a[1], half, 1);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const char *at = x + n * xBytes(KIND) + h * 512;
+                uint4 b, r = {};
+                if (ROWS) {
+                    b = read16If(rows + h * T * 64, lane < 4 * T);
+                    if (KIND == WBF16) r = read16If(rows + (h + 2) * T * 64, lane < 4 * T);
+                } else {
+                    b = *(const uint4 *)at;
+                    if (KIND == WBF16) r = *(const uint4 *)(at + 1024);
+                }
+                steps<KIND, false>(acc[n], a[0], a[1], b, r, Scale{}, Scale{});
+            }
+        }
+    }
+    if (ROWS) __syncthreads(); // sums come where rows were
+}
+
+// decode leaves the block's sums in acc, of few's where its number is negative. ROWS: x comes from source instead of x and sums, and inverses get what undoes its rows' powers of two.
+template <int KIND, int NT, bool HALF, bool ROWS>
+__device__ __forceinline__ void decode(float acc[NT][4], const End &end, int block, const char *codes, const char *scales, const char *x,
+    const float *sums, const Source &source, float *inverses, int T, int N, int tiles, int parts, int stages, const Scheme &m, const Few &few)
+{
+    const bool isFew = (KIND == W4 || KIND == W8) && block < 0;
     const int warps = blockDim.x / 32, strips = warps / parts;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
     const int part = warp / strips, strip = end.strip(block, warp % strips, strips, N);
     const bool offsets = m.form & (ZEROS | MINS), mine = strip >= 0;
 
-    // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums].
+    // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums]; with ROWS the last two lie behind all stages, whole.
     const int warpBytes = tileBytes(KIND) + m.slots * 16 * m.record;
     const int xAt = warps * warpBytes, sumsAt = xAt + parts * NT * xBytes(KIND);
-    const u32 stageBytes = kept(sumsAt + (offsets ? parts * NT * 128 : 0));
+    const u32 stageBytes = kept(ROWS ? xAt : sumsAt + (offsets ? parts * NT * 128 : 0));
     const u32 base = sharedAddress(room), limit = kept(base + stages * stageBytes);
 
     // What this thread copies of each tile: its strip's codes, a piece of its scales, and of x and the sums what falls to it.
@@ -47,13 +104,12 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
     const int member = (warp % strips * 32 + lane) * 16, members = strips * 512; // bytes that the part's threads copy at once
     const char *myX = x + (long long)from * (NT * xBytes(KIND)) + member;
 
-    // Where all this goes, and where it is read, from the start of a stage.
+    // Where all this goes, from the start of a stage.
     const u32 toCodes = kept(warp * warpBytes + lane * 16), toX = kept(xAt + part * NT * xBytes(KIND) + member);
-    const u32 ofCodes = kept(warp * warpBytes + lane * (KIND == W4 ? 8 : 16)), ofScales = kept(warp * warpBytes + tileBytes(KIND) + g * m.record);
-    const u32 ofX = kept(xAt + part * NT * xBytes(KIND) + lane * 16), ofSums = sumsAt + part * NT * 128 + q * 8;
+    const u32 tileRows = T * (xBytes(KIND) / 8), rowSums = limit + tiles * tileRows; // of ROWS
     // What to do, as bits, so that it takes one register.
     const u32 todo = kept((mine ? 1 : 0) | (copiesScales && mine ? 2 : 0) | (member < NT * xBytes(KIND) ? 4 : 0) |
-        (members < NT * xBytes(KIND) ? 8 : 0) | (offsets ? 16 : 0));
+        (members < NT * xBytes(KIND) ? 8 : 0) | (offsets ? 16 : 0) | (lane < 4 * T ? 32 : 0));
 
     u32 to = base;
     auto load = [&](int i) {
@@ -63,10 +119,10 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
                 for (int p = 0; p < tileBytes(KIND); p += 512) copy16(to + toCodes + p, myCodes + p);
             }
             if (todo & 2) copy16(to + toCodes + tileBytes(KIND), myScales + (unsigned long long)__umulhi(twice, m.magic) * (16 * m.record));
-            if (todo & 4) copy16(to + toX, myX);
-            if (todo & 8)
+            if (!ROWS && todo & 4) copy16(to + toX, myX);
+            if (!ROWS && todo & 8)
                 for (int p = members; p + member < NT * xBytes(KIND); p += members) copy16(to + toX + p, myX + p);
-            if (todo & 16)
+            if (!ROWS && todo & 16)
                 for (int p = member; p < NT * 128; p += members)
                     copy16(to + sumsAt + part * NT * 128 + p, (const char *)sums + (long long)(from + i) * (NT * 128) + p);
             myCodes += tileBytes(KIND), myX += NT * xBytes(KIND), twice += 2 * m.slots;
@@ -76,9 +132,23 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
         if (to == limit) to = base;
     };
 
+    if (!isFew)
+        for (int i = 0; i < stages - 1; i++) load(i);
+    if (ROWS)
+        storeRows(source, T, isFew ? few.tiles : tiles, isFew ? base : limit, offsets && !isFew ? rowSums : 0, inverses, isFew ? few.kind == WBF16 : KIND == WBF16);
+    if (isFew) {
+        if (ROWS) __syncthreads();
+        if (few.kind == WF16) decodeFew<WF16, NT, ROWS>(acc, few, base, T);
+        else decodeFew<WBF16, NT, ROWS>(acc, few, base, T);
+        return;
+    }
+
+    // Where a tile is read, from the start of a stage.
+    const u32 ofCodes = kept(warp * warpBytes + lane * (KIND == W4 ? 8 : 16)), ofScales = kept(warp * warpBytes + tileBytes(KIND) + g * m.record);
+    const u32 ofX = kept(xAt + part * NT * xBytes(KIND) + lane * 16), ofSums = sumsAt + part * NT * 128 + q * 8;
     // A tile's products. ONE: it has one scale an output, of 16 bits.
-    auto multiply = [&](u32 at, auto ONE) {
-        const u32 w = at + ofCodes, xs = at + ofX, slots = at + ofScales;
+    auto multiply = [&](u32 at, u32 xs, auto ONE) {
+        const u32 w = at + ofCodes, slots = at + ofScales;
         constexpr int UNROLL = ONE.value && NT == 1 ? 2 : 1; // both halves at once would not fit the registers
         Scale c;
         if (ONE.value) c.lower = narrow(read2(slots), m.form), c.upper = narrow(read2(slots + 16), m.form);
@@ -88,6 +158,11 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
             uint4 b[NT], r[NT];
 #pragma unroll
             for (int n = 0; n < NT; n++) {
+                if (ROWS) {
+                    b[n] = read16If(xs + h * T * 64, todo & 32);
+                    if (KIND == WBF16) r[n] = read16If(xs + (h + 2) * T * 64, todo & 32);
+                    continue;
+                }
                 b[n] = read16(xs + n * xBytes(KIND) + h * 512);
                 if (KIND == WBF16) r[n] = read16(xs + n * xBytes(KIND) + 1024 + h * 512);
             }
@@ -103,64 +178,37 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
         }
     };
 
-    for (int i = 0; i < stages - 1; i++) load(i);
-    u32 at = base;
+    u32 at = base, rows = kept(limit + from * tileRows + lane * 16);
     const bool one = (KIND == W4 || KIND == W8) && m.slots == 1 && m.record == 2;
     for (int i = 0; i < most; i++) {
-        waitFor(stages);
+        if (ROWS && stages > 4) waitForLong(stages);
+        else waitFor(stages);
         __syncthreads(); // the stage is there for all, and the one that load overwrites has been read by all
         load(i + stages - 1);
         if (i < count && mine) {
             if (one) {
-                multiply(at, Constant<true>());
+                multiply(at, ROWS ? rows : at + ofX, Constant<true>());
             } else {
-                multiply(at, Constant<false>());
+                multiply(at, ROWS ? rows : at + ofX, Constant<false>());
                 if ((KIND == W4 || KIND == W8) && offsets)
 #pragma unroll 1
                     for (int j = 0; j < 4; j++) {
                         Scale o = offsetOf<KIND>(at + ofScales, j, m);
 #pragma unroll
-                        for (int n = 0; n < NT; n++) offsetStep(acc[n], o, at + ofSums + n * 128 + j * 32);
+                        for (int n = 0; n < NT; n++) {
+                            if (ROWS) offsetStep(acc[n], o, rowSums + ((from + i) * 4 + j) * T * 4, q, T);
+                            else offsetStep(acc[n], o, at + ofSums + n * 128 + j * 32);
+                        }
                     }
             }
         }
         at += stageBytes;
         if (at == limit) at = base;
+        rows += tileRows;
     }
 
     asm volatile("cp.async.wait_group 0;" ::: "memory");
     __syncthreads();
-}
-
-// Few is a part of fp16 or bf16 weights that follows the launch's own.
-struct Few {
-    const char *codes, *x;
-    int tiles, parts;
-};
-
-template <int KIND, int NT> __device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f)
-{
-    const int part = threadIdx.x / 32, strip = blockIdx.x;
-    if (part >= f.parts) return;
-    const int from = part * f.tiles / f.parts, count = (part + 1) * f.tiles / f.parts - from;
-    const char *w = f.codes + ((long long)strip * f.tiles + from) * tileBytes(KIND) + threadIdx.x % 32 * 16;
-    const char *x = f.x + (long long)from * (NT * xBytes(KIND)) + threadIdx.x % 32 * 16;
-#pragma unroll 1
-    for (int i = 0; i < count; i++, w += tileBytes(KIND), x += NT * xBytes(KIND)) {
-#pragma unroll(NT == 1 ? 2 : 1)
-        for (int h = 0; h < 2; h++) {
-            const uint4 lower = __ldg((const uint4 *)(w + h * 1024)), upper = __ldg((const uint4 *)(w + h * 1024 + 512));
-            const Half<KIND> half = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
-            u32 a[2][4];
-            weights<KIND>(a[0], half, 0), weights<KIND>(a[1], half, 1);
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const char *at = x + n * xBytes(KIND) + h * 512;
-                const uint4 b = *(const uint4 *)at, r = KIND == WBF16 ? *(const uint4 *)(at + 1024) : b;
-                steps<KIND, false>(acc[n], a[0], a[1], b, r, Scale{}, Scale{});
-            }
-        }
-    }
 }
 
 // sumParts finishes a block of `strips`: the parts' sums go through shared memory.
@@ -186,33 +234,49 @@ __device__ __forceinline__ void sumParts(const float acc[NT][4], const End &end,
     end.finish(sum, block, NT * 8, strips, bias, inverse, T, N);
 }
 
-// The parameters of all kernels: the product's, those of its end, and Few.
+template <int KIND, int NT, bool HALF, bool ROWS>
+__device__ __forceinline__ void kernel(End end, const char *codes, const char *scales, const float *bias, const char *x, const float *sums,
+    const float *inverse, const Source &source, int T, int N, int tiles, int parts, int stages, const Scheme &m, const Few &few)
+{
+    __shared__ float inverses[8];
+    if (ROWS) inverse = inverses;
+    float acc[NT][4] = {};
+    int block = blockIdx.x - few.blocks, strips = blockDim.x / 32 / parts;
+    decode<KIND, NT, HALF, ROWS>(acc, end, block, codes, scales, x, sums, source, inverses, T, N, tiles, parts, stages, m, few);
+    if ((KIND == W4 || KIND == W8) && block < 0) {
+        end.dst += N, end.first += N;
+        block = blockIdx.x, strips = 1, parts = few.parts, bias = few.bias, N = few.N;
+        if (!ROWS) inverse = few.inverse;
+    }
+    sumParts<NT>(acc, end, block, strips, parts, bias, inverse, T, N);
+}
+
+// What all entries have of parameters, beside x: the product's, those of its end, and Few.
 #define PARAMETERS                                                                                                                             \
-    float *dst, int dstStride, int mode, const char *codes, const char *scales, const float *bias, const char *x, const float *sums,           \
-        const float *inverse, int T, int N, int tiles, int parts, int stages, int form, int record, int slots, int magic, int groups, int gate,\
-        int first, float *mixed, int mixedStride, const float *filter, int C, int columns, char *pages, long long pageBytes, const int *in,    \
-        const int *out, int statePages, int perPage, int firstUnit, int unitChannels, long long unitBytes, int fewKind, int fewBlocks,         \
-        const char *fewCodes, const char *fewX, const float *fewBias, const float *fewInverse, int fewN, int fewTiles, int fewParts
+    float *dst, int dstStride, int mode, const char *codes, const char *scales, const float *bias, int T, int N, int tiles, int parts,         \
+        int stages, int form, int record, int slots, int magic, int groups, int gated, int first, float *mixed, int mixedStride,               \
+        const float *filter, int C, int columns, char *pages, long long pageBytes, const int *in, const int *out, int statePages, int perPage, \
+        int firstUnit, int unitChannels, long long unitBytes, int fewKind, int fewBlocks, const char *fewCodes, const float *fewBias,          \
+        int fewN, int fewTiles, int fewParts
+#define END                                                                                                                                    \
+    End{mode, gated, dst, dstStride, first,                                                                                                    \
+        Convolution{mixed, mixedStride, filter, C, columns, pages, pageBytes, in, out, statePages, perPage, firstUnit, unitChannels, unitBytes}}
 
 #define DECODE(NAME, KIND, NT, HALF, WARPS)                                                                                                    \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS)                                                               \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)                                                                                \
+        NAME(PARAMETERS, const char *x, const float *sums, const float *inverse, const char *fewX, const float *fewInverse)                    \
     {                                                                                                                                          \
-        End end{mode, gate, dst, dstStride, first,                                                                                             \
-                Convolution{mixed, mixedStride, filter, C, columns, pages, pageBytes, in, out, statePages, perPage, firstUnit, unitChannels,   \
-                            unitBytes}};                                                                                                       \
-        float acc[NT][4] = {};                                                                                                                 \
-        int block = blockIdx.x - fewBlocks, strips = blockDim.x / 32 / parts;                                                                  \
-        if ((KIND == W4 || KIND == W8) && block < 0) {                                                                                         \
-            const Few few{fewCodes, fewX, fewTiles, fewParts};                                                                                 \
-            if (fewKind == WF16) decodeFew<WF16, NT>(acc, few);                                                                                \
-            else decodeFew<WBF16, NT>(acc, few);                                                                                               \
-            end.dst += N, end.first += N;                                                                                                      \
-            block = blockIdx.x, strips = 1, parts = fewParts, bias = fewBias, inverse = fewInverse, N = fewN;                                  \
-        } else {                                                                                                                               \
-            decode<KIND, NT, HALF>(acc, end, block, codes, scales, x, sums, N, tiles, parts, stages,                                           \
-                Scheme{form, record, slots, (u32)magic, groups});                                                                              \
-        }                                                                                                                                      \
-        sumParts<NT>(acc, end, block, strips, parts, bias, inverse, T, N);                                                                     \
+        kernel<KIND, NT, HALF, false>(END, codes, scales, bias, x, sums, inverse, Source{}, T, N, tiles, parts, stages,                        \
+            Scheme{form, record, slots, (u32)magic, groups}, Few{fewKind, fewBlocks, fewCodes, fewX, fewBias, fewInverse, fewN, fewTiles, fewParts});\
+    }
+
+#define DECODE_ROWS(NAME, KIND, HALF, WARPS)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS, int made, const float *x, int xStride, const float *gate,     \
+        int gateStride, const float *w, int K, int n, float eps, int f)                                                                        \
+    {                                                                                                                                          \
+        kernel<KIND, 1, HALF, true>(END, codes, scales, bias, nullptr, nullptr, nullptr,                                                       \
+            Source{made, x, gate, w, xStride, gateStride, K, n, eps, f}, T, N, tiles, parts, stages,                                           \
+            Scheme{form, record, slots, (u32)magic, groups}, Few{fewKind, fewBlocks, fewCodes, nullptr, fewBias, nullptr, fewN, fewTiles, fewParts});\
     }
 
 // At most 8 tokens, and 16: with one instance a step of 8 would multiply zeros. The _half ones accumulate 32 inputs in fp16. Blocks of 4-bit weights have 16
@@ -229,3 +293,9 @@ DECODE(linear_decode_w4_8_half, W4, 1, true, 16)
 DECODE(linear_decode_w4_16_half, W4, 2, true, 16)
 DECODE(linear_decode_w8_8_half, W8, 1, true, 8)
 DECODE(linear_decode_w8_16_half, W8, 2, true, 8)
+DECODE_ROWS(linear_decode_w4_rows, W4, false, 16)
+DECODE_ROWS(linear_decode_w8_rows, W8, false, 8)
+DECODE_ROWS(linear_decode_f16_rows, WF16, false, 8)
+DECODE_ROWS(linear_decode_bf16_rows, WBF16, false, 8)
+DECODE_ROWS(linear_decode_w4_rows_half, W4, true, 16)
+DECODE_ROWS(linear_decode_w8_rows_half, W8, true, 8)

@@ -42,7 +42,7 @@ struct Convolution {
             left[n - 1] = y;
             sum = fmaf(f[n], y, sum);
         }
-        dst[(long long)t * stride + c] = activate<SiLU>(sum);
+        dst[(long long)t * stride + c] = activate(sum, SiLU);
     }
 };
 
@@ -77,7 +77,7 @@ struct End {
             float y = output(sum(t, o), inverse[t], bias, n);
             if (mode == GATE) {
                 float up = output(sum(t, o + outputs), inverse[t], bias, n + most);
-                y = up * (gate == SiLU ? activate<SiLU>(y) : gate == GELUTanh ? activate<GELUTanh>(y) : activate<Sigmoid>(y));
+                y = up * activate(y, gate);
             }
             if (mode == CONV && first + n < conv.C) {
                 conv.step(t, first + n, y);

@@ -1,9 +1,5 @@
 package cuda
 
-import (
-	"github.com/openinfer-go/openinfer/kernels"
-)
-
 // What linear_decode makes of its sums, as linear_end.cuh numbers it.
 const (
 	endStore = iota
@@ -19,13 +15,13 @@ type end struct {
 	after *operator // of endGate and endConv
 }
 
-// endOf is the end of product o, of which after are the operators that follow, and how many of these it takes in.
+// endOf is the end of product o from s, of which after are the operators that follow, and how many of these it takes in.
 //
 // A gate is taken in when it takes the one half of the outputs times the other and nobody reads these again: a block computes
 // pairs of strips. A convolution is taken in over the first outputs, in a step whose tokens are runs that need nothing of each
 // other: a thread that has an output has all that it needs. Neither may write what the product's other blocks read, nor
 // what they write.
-func (d *Device) endOf(o *operator, after []operator) (e end, taken int) {
+func (d *Device) endOf(o *operator, s source, after []operator) (e end, taken int) {
 	if o.kind == linearAdd {
 		return end{mode: endAdd}, 0
 	}
@@ -33,27 +29,22 @@ func (d *Device) endOf(o *operator, after []operator) (e end, taken int) {
 	for i < len(after) && after[i].kind == drop {
 		i++
 	}
-	if o.x.Rows > decodeRows || i == len(after) {
+	if i == len(after) {
 		return end{}, 0
 	}
 	next, rest := &after[i], after[i+1:]
 	ps := o.weight.Impl.(weight)
-	for _, p := range ps {
-		if p.kind != kindFloat32 && int64(ceil(o.x.Rows, 8))*p.workspace() > d.workspaceBytes {
-			return end{}, 0
-		}
-	}
 	switch next.kind {
 	case gateMul:
 		F, p := next.dst.Cols, &ps[0]
 		if o.dst.Cols == 2*F && same(next.gate, o.dst.ColRange(0, F)) && same(next.x, o.dst.ColRange(F, 2*F)) && dropped(rest, o.dst) &&
-			len(ps) == 1 && p.kind != kindFloat32 && p.host == nil && F%stripRows == 0 && 2*p.cut <= p.decodeWarps() && apart(next.dst, o.x) {
+			len(ps) == 1 && p.kind != kindFloat32 && p.host == nil && F%stripRows == 0 && 2*p.cut <= p.decodeWarps() && s.apart(next.dst) {
 			return end{endGate, next}, i + 1
 		}
 	case causalConv:
 		C := next.x.Cols
 		if C > o.dst.Cols || !same(next.x, o.dst.ColRange(0, C)) || !dropped(rest, next.x) || next.state.Layout.ConvColumns > maxColumns ||
-			!apart(next.dst, o.x) || !apart(next.dst, o.dst) || !apart(next.w, o.dst) || !d.chainsOf(next.state).alone {
+			!s.apart(next.dst) || !apart(next.dst, o.dst) || !apart(next.w, o.dst) || !d.chainsOf(next.state).alone {
 			break
 		}
 		for _, p := range ps {
@@ -64,11 +55,6 @@ func (d *Device) endOf(o *operator, after []operator) (e end, taken int) {
 		return end{endConv, next}, i + 1
 	}
 	return end{}, 0
-}
-
-// same reports whether a and b are the same elements.
-func same(a, b kernels.Tensor) bool {
-	return a.Buf.Addr == b.Buf.Addr && a.Rows == b.Rows && a.Cols == b.Cols && (a.Stride == b.Stride || a.Rows == 1)
 }
 
 // strips is the least that a block of linear_decode needs.

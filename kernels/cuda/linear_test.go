@@ -106,10 +106,15 @@ func TestDecodeCounts(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s, M %d", c.what, c.M), func(t *testing.T) {
 			got, shape := countDecode(t, c.N, c.K, c.bits, c.group, c.M, 1)
-			rows, padded := shape.strips*16, roundUp(c.M, 8)
+			rows := shape.strips * 16
 			weights := rows * (c.K*c.bits/8 + c.K/c.group*2)
-			x, dst := padded*c.K*2, c.M*rows*4
-			if want := uint64(weights + x + roundUp(c.M*4, 32)); got.DRAMReadBytes != want || got.DRAMWriteBytes != uint64(dst) {
+			x, dst := c.M*c.K*4, c.M*rows*4
+			read := weights + x
+			if c.M > sourceRows { // prepared, and with the inverses
+				x = roundUp(c.M, 8) * c.K * 2
+				read = weights + x + roundUp(c.M*4, 32)
+			}
+			if want := uint64(read); got.DRAMReadBytes != want || got.DRAMWriteBytes != uint64(dst) {
 				t.Errorf("a block reads %d bytes and writes %d, want %d and %d", got.DRAMReadBytes, got.DRAMWriteBytes, want, dst)
 			}
 			all := float64(weights)/float64(rows)*float64(c.N) + float64(c.M*c.N*4)
@@ -153,6 +158,9 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 		t.Fatal(err)
 	}
 	shape := full.decodeShape((M+7)/8, 1)
+	if M <= sourceRows {
+		shape, _ = full.rowsShape(M, 1)
+	}
 	rows := blocks * shape.strips * 16
 	w, err := d.Load(flat(rows, K, bits, group, true))
 	if err != nil {
@@ -162,11 +170,17 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	p.cut = full.cut
 	x, dst := activations(t, d, M, K), activations(t, d, M, rows)
 	d.Begin()
-	d.decode("linear", p, shape, dst, d.prepare("linear", p, x, 0), end{}, few{})
+	name := fmt.Sprintf("linear_decode_w%d_%d", bits, roundUp(M, 8))
+	if M <= sourceRows {
+		name = fmt.Sprintf("linear_decode_w%d_rows", bits)
+		d.rows("linear", p, shape, dst, source{x: x}, end{}, few{})
+	} else {
+		d.decode("linear", p, shape, dst, d.prepare("linear", p, x, 0), end{}, few{})
+	}
 	if err := d.End(); err != nil {
 		t.Fatal(err)
 	}
-	return count(fmt.Sprintf("linear_decode_w%d_%d", bits, roundUp(M, 8))), shape
+	return count(name), shape
 }
 
 // product computes rows [from, to) of x [rows, w.K] times w.

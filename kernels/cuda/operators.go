@@ -21,6 +21,14 @@ type operator struct {
 	state  kernels.State   // of causalConv
 }
 
+// add is 1 of a product that is added to what is there.
+func (o *operator) add() int {
+	if o.kind == linearAdd {
+		return 1
+	}
+	return 0
+}
+
 // kind says which operator it is.
 type kind uint8
 
@@ -53,6 +61,9 @@ func (d *Device) settle() {
 
 // lower queues the launches of the first operators of ops, at least one, and returns how many.
 func (d *Device) lower(ops []operator) int {
+	if product, s, ok := made(ops); ok {
+		return 2 + d.launchFrom(product, s, ops[2:])
+	}
 	switch o := &ops[0]; o.kind {
 	case rmsNorm:
 		d.launchRMSNorm(o)
@@ -84,6 +95,11 @@ func dropped(ops []operator, t kernels.Tensor) bool {
 		}
 	}
 	return false
+}
+
+// same reports whether a and b are the same values.
+func same(a, b kernels.Tensor) bool {
+	return a.Buf.Addr == b.Buf.Addr && a.Rows == b.Rows && a.Cols == b.Cols && (a.Stride == b.Stride || a.Rows == 1)
 }
 
 // covers reports whether t is rows and columns of all.

@@ -49,32 +49,74 @@ __device__ inline float warpMax(float v)
     return v;
 }
 
-// blockSum sums over a block of whole warps, at most 32, and gives it to every thread.
-__device__ inline float blockSum(float v)
-{
-    __shared__ float sums[32];
-    v = warpSum(v);
-    __syncthreads(); // the sums before these have been read
-    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
-    __syncthreads();
-    return warpSum(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0);
-}
-
 // rmsScale is 1 / sqrt(mean + eps) of n values; squares(unit) is the sum of the squares of the values times unit, and is
 // taken once more in units of 2^64 when the plain sum is beyond float32.
 template <class F> __device__ float rmsScale(F squares, int n, float eps)
 {
-    float sum = squares(1.f);
-    if (sum <= 3.402823466e38f) return 1 / sqrtf(sum / n + eps);
-    return 0x1p-64f / sqrtf(squares(0x1p-64f) / n);
+    float unit = 1;
+#pragma unroll 1
+    for (;; unit = 0x1p-64f) {
+        float sum = squares(unit);
+        if (unit != 1) return unit / sqrtf(sum / n);
+        if (sum <= 3.402823466e38f) return 1 / sqrtf(sum / n + eps);
+    }
+}
+
+// rowScale is rmsScale of a row of float32, for all threads of a block of whole warps; load4 gives the four at a multiple of 4. Its sums run
+// over columns as 512 threads would take them, four at a time, and over these threads' lanes and warps, whatever the block.
+template <class F> __device__ __forceinline__ float rowScale(F load4, int cols, float eps)
+{
+    __shared__ float sums[16];
+    const int lane = threadIdx.x % 32;
+    return rmsScale(
+        [&](float unit) {
+            __syncthreads(); // the sums before these have been read
+#pragma unroll 1
+            for (int warp = threadIdx.x / 32; warp < 16; warp += blockDim.x / 32) {
+                float sum = 0;
+#pragma unroll 2
+                for (int i = warp * 128 + lane * 4; i < cols; i += 2048) sum = addSquares(sum, load4(i), unit);
+                sum = warpSum(sum);
+                if (lane == 0) sums[warp] = sum;
+            }
+            __syncthreads();
+            return warpSum(lane < 16 ? sums[lane] : 0);
+        },
+        cols, eps);
+}
+
+// headScale is rmsScale of n values, for all lanes of a warp.
+template <class F> __device__ __forceinline__ float headScale(F load4, int n, float eps)
+{
+    return rmsScale(
+        [&](float unit) {
+            float sum = 0;
+#pragma unroll 1
+            for (int i = threadIdx.x % 32 * 4; i < n; i += 128) sum = addSquares(sum, load4(i), unit);
+            return warpSum(sum);
+        },
+        n, eps);
+}
+
+// normed is v / rms * w.
+__device__ inline float4 normed(float4 v, float scale, float4 w)
+{
+    return {v.x * scale * w.x, v.y * scale * w.y, v.z * scale * w.z, v.w * scale * w.w};
 }
 
 enum { SiLU, GELUTanh, Sigmoid }; // as kernels.Activation
 
-template <int F> __device__ float activate(float x)
+// activate is function f of x, with its roundings written out: several kernels compute it, and all get the same bits.
+__device__ __forceinline__ float activate(float x, int f)
 {
-    if (F == GELUTanh) x = x / (1 + expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
-    if (F == SiLU) x = x / (1 + expf(-x));
-    if (F == Sigmoid) x = 1 / (1 + expf(-x));
-    return x;
+    float e = -x, over = 1;
+    if (f == GELUTanh) e = __fmul_rn(-1.5957691216057308f, __fmaf_rn(__fmul_rn(__fmul_rn(0.044715f, x), x), x, x));
+    if (f != Sigmoid) over = x;
+    return __fdiv_rn(over, __fadd_rn(1, expf(e)));
+}
+
+// gated is f(gate) * v.
+__device__ __forceinline__ float4 gated(float4 v, float4 gate, int f)
+{
+    return {v.x * activate(gate.x, f), v.y * activate(gate.y, f), v.z * activate(gate.z, f), v.w * activate(gate.w, f)};
 }

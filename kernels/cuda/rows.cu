@@ -1,34 +1,19 @@
 // rows.cu: what works on one row of float32 at a time.
 //   x, dst, gate float32, w float32 of one row; any alignment of 4 bytes, 16 bytes at once where all of an operator's rows
 //   have it; stride in elements from row to row
-//   rms_norm, rms_norm_add: a block takes a row; sums run over a thread's columns, a warp's lanes and the warps, in this order
-//   whatever the alignment; threads depend on the number of columns alone
+//   rms_norm, rms_norm_add: a block takes a row; sums are those of rowScale, whatever the block and the alignment
 //   norm_gate: a warp takes a head | others: a thread takes four neighbours
 //   reference: kernels/ref | cases: kernels/kerneltest/rows.go, gates.go
 #include "row.cuh"
-
-// rowScale is rmsScale of the block's row.
-__device__ float rowScale(const float *x, int cols, bool vec, float eps)
-{
-    return rmsScale(
-        [&](float unit) {
-            float sum = 0;
-            for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) sum = addSquares(sum, load4(x, i, cols, vec), unit);
-            return blockSum(sum);
-        },
-        cols, eps);
-}
 
 // dst[t] = x[t] / rms * w, dst may be x; grid (rows).
 extern "C" __global__ void rms_norm(float *dst, int dstStride, const float *x, int xStride, const float *w, int cols, float eps)
 {
     dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
-    float scale = rowScale(x, cols, vec, eps);
-    for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) {
-        float4 v = load4(x, i, cols, vec), f = load4(w, i, cols, vec);
-        store4(dst, i, cols, vec, {v.x * scale * f.x, v.y * scale * f.y, v.z * scale * f.z, v.w * scale * f.w});
-    }
+    float scale = rowScale([&](int i) { return load4(x, i, cols, vec); }, cols, eps);
+    for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4)
+        store4(dst, i, cols, vec, normed(load4(x, i, cols, vec), scale, load4(w, i, cols, vec)));
 }
 
 // dst[t] = (dst[t] + x[t] / rms * w) * by; grid (rows).
@@ -37,7 +22,7 @@ extern "C" __global__ void rms_norm_add(float *dst, int dstStride, const float *
 {
     dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
-    float scale = rowScale(x, cols, vec, eps);
+    float scale = rowScale([&](int i) { return load4(x, i, cols, vec); }, cols, eps);
     for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) {
         float4 v = load4(x, i, cols, vec), f = load4(w, i, cols, vec), y = load4(dst, i, cols, vec);
         y.x = (y.x + v.x * scale * f.x) * by;
@@ -58,21 +43,9 @@ extern "C" __global__ void norm_gate(float *dst, int dstStride, const float *x, 
     head -= t * heads;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(gate, gateStride) && aligned(w, n);
     dst += (long long)t * dstStride + head * n, x += (long long)t * xStride + head * n, gate += (long long)t * gateStride + head * n;
-    float scale = rmsScale(
-        [&](float unit) {
-            float sum = 0;
-            for (int i = lane; i < n; i += 128) sum = addSquares(sum, load4(x, i, n, vec), unit);
-            return warpSum(sum);
-        },
-        n, eps);
-    for (int i = lane; i < n; i += 128) {
-        float4 v = load4(x, i, n, vec), f = load4(w, i, n, vec), g = load4(gate, i, n, vec);
-        v.x = v.x * scale * f.x * activate<SiLU>(g.x);
-        v.y = v.y * scale * f.y * activate<SiLU>(g.y);
-        v.z = v.z * scale * f.z * activate<SiLU>(g.z);
-        v.w = v.w * scale * f.w * activate<SiLU>(g.w);
-        store4(dst, i, n, vec, v);
-    }
+    float scale = headScale([&](int i) { return load4(x, i, n, vec); }, n, eps);
+    for (int i = lane; i < n; i += 128)
+        store4(dst, i, n, vec, gated(normed(load4(x, i, n, vec), scale, load4(w, i, n, vec)), load4(gate, i, n, vec), SiLU));
 }
 
 // dst[t] = f(gate[t]) * x[t], dst may be x; grid (rows, ceil(cols / 4 / threads)).
@@ -83,11 +56,7 @@ __device__ void gateMul(float *dst, int dstStride, const float *gate, int gateSt
     if (i >= cols) return;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(gate, gateStride);
     float4 g = load4(gate + (long long)blockIdx.x * gateStride, i, cols, vec), v = load4(x + (long long)blockIdx.x * xStride, i, cols, vec);
-    v.x *= activate<F>(g.x);
-    v.y *= activate<F>(g.y);
-    v.z *= activate<F>(g.z);
-    v.w *= activate<F>(g.w);
-    store4(dst + (long long)blockIdx.x * dstStride, i, cols, vec, v);
+    store4(dst + (long long)blockIdx.x * dstStride, i, cols, vec, gated(v, g, F));
 }
 
 extern "C" __global__ void gate_mul_silu(float *dst, int dstStride, const float *gate, int gateStride, const float *x, int xStride, int cols)

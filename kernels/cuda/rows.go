@@ -8,8 +8,8 @@ import (
 // ceil is a / b rounded up.
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// rowThreads is a block for a row, eight columns a thread: of the columns alone, since sums follow it.
-func rowThreads(cols int) [3]int { return [3]int{min(1024, ceil(ceil(cols, 8), 32)*32), 1, 1} }
+// rowThreads is a block for a row, eight columns a thread, and at most as many as the sums of rowScale in row.cuh are of.
+func rowThreads(cols int) [3]int { return [3]int{min(512, ceil(ceil(cols, 8), 32)*32), 1, 1} }
 
 // pieces are the grid and the block for threads that take four columns each.
 func pieces(rows, cols int) (grid, block [3]int) {
