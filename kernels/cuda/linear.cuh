@@ -296,16 +296,11 @@ __device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, float x
     acc[3] = __fmaf_rn(o.upper, y, acc[3]);
 }
 
-// The sums in shared memory: those of the lane's tokens, or those of T tokens, of which the lane has 2q and 2q+1.
+// sums: where they lie in shared memory.
 __device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums)
 {
     uint2 v = read8(sums);
     offsetStep(acc, o, __uint_as_float(v.x), __uint_as_float(v.y));
-}
-__device__ __forceinline__ void offsetStep(float acc[4], const Scale &o, u32 sums, int q, int T)
-{
-    float x = 2 * q < T ? __uint_as_float(read4(sums + q * 8)) : 0, y = 2 * q + 1 < T ? __uint_as_float(read4(sums + q * 8 + 4)) : 0;
-    offsetStep(acc, o, x, y);
 }
 
 template <int KIND> __device__ __forceinline__ Scale offsetOf(u32 at, int j, const Scheme &m)

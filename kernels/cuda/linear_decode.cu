@@ -10,9 +10,9 @@
 //   In front of these blocks may be those of another part of the same weight, of 16 bits (`Few`): for its few outputs a launch of their own would
 //   take longer than their bytes. A block takes a strip of it, a warp for each part; warps read weights as they lie, into registers.
 //   Parts are summed through shared memory in ascending order, the same order as in linear_prefill.
-//   the _rows ones take x as float32 rows, or what it is made from (linear_source.cuh): while its first stages of weights are on their way,
-//   a block leaves all T rows, at most 8, in shared memory as linear_prepare would, [tile][half][T][4 lanes] of 16 bytes
-//   needs shared memory for `stages` stages and these rows, and in the end for the sums of the parts: the launcher sees to both
+//   the _row ones take one token's x as a float32 row, or what it is made from (linear_source.cuh): while its first stages of weights are on
+//   their way, a block leaves the row in shared memory as linear_prepare would, [tile][half][4 lanes] of 16 bytes
+//   needs shared memory for `stages` stages and this row, and in the end for the sums of the parts: the launcher sees to both
 //   reference: kernels/ref Linear | cases: kernels/kerneltest/linear.go, sequences.go | numbers: kernels/KERNELS.md
 #include "linear.cuh"
 #include "row.cuh"
@@ -41,19 +41,19 @@ struct Few {
     int N, tiles, parts;
 };
 
-// decodeFew leaves the sums of a strip in acc. ROWS: x are the rows in shared memory.
-template <int KIND, int NT, bool ROWS>
-__device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f, u32 rows, int T)
+// decodeFew leaves the sums of a strip in acc. ROW: T is 1 and x is the row in shared memory.
+template <int KIND, int NT, bool ROW>
+__device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f, u32 row)
 {
     const int part = threadIdx.x / 32, lane = threadIdx.x % 32, strip = blockIdx.x;
     const int from = part * f.tiles / f.parts, count = part < f.parts ? (part + 1) * f.tiles / f.parts - from : 0;
     const char *w = f.codes + ((long long)strip * f.tiles + from) * tileBytes(KIND) + lane * 16;
     const char *x = f.x + (long long)from * (NT * xBytes(KIND)) + lane * 16;
-    const u32 tileRows = T * (xBytes(KIND) / 8);
-    rows += from * tileRows + lane * 16;
+    constexpr u32 tileRow = xBytes(KIND) / 8;
+    row += from * tileRow + lane * 16;
 #pragma unroll 1
-    for (int i = 0; i < count; i++, w += tileBytes(KIND), x += NT * xBytes(KIND), rows += tileRows) {
-#pragma unroll(NT == 1 && !ROWS ? 2 : 1)
+    for (int i = 0; i < count; i++, w += tileBytes(KIND), x += NT * xBytes(KIND), row += tileRow) {
+#pragma unroll(NT == 1 && !ROW ? 2 : 1)
         for (int h = 0; h < 2; h++) {
             const uint4 lower = __ldg((const uint4 *)(w + h * 1024)), upper = __ldg((const uint4 *)(w + h * 1024 + 512));
             const Half<KIND> half = {lower.x, lower.y, lower.z, lower.w, upper.x, upper.y, upper.z, upper.w};
@@ -63,9 +63,9 @@ __device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f, u32 ro
             for (int n = 0; n < NT; n++) {
                 const char *at = x + n * xBytes(KIND) + h * 512;
                 uint4 b, r = {};
-                if (ROWS) {
-                    b = read16If(rows + h * T * 64, lane < 4 * T);
-                    if (KIND == WBF16) r = read16If(rows + (h + 2) * T * 64, lane < 4 * T);
+                if (ROW) {
+                    b = read16If(row + h * 64, lane < 4);
+                    if (KIND == WBF16) r = read16If(row + (h + 2) * 64, lane < 4);
                 } else {
                     b = *(const uint4 *)at;
                     if (KIND == WBF16) r = *(const uint4 *)(at + 1024);
@@ -74,13 +74,14 @@ __device__ __forceinline__ void decodeFew(float acc[NT][4], const Few &f, u32 ro
             }
         }
     }
-    if (ROWS) __syncthreads(); // sums come where rows were
+    if (ROW) __syncthreads(); // sums come where the row was
 }
 
-// decode leaves the block's sums in acc, of few's where its number is negative. ROWS: x comes from source instead of x and sums, and inverses get what undoes its rows' powers of two.
-template <int KIND, int NT, bool HALF, bool ROWS>
+// decode leaves the block's sums in acc, of few's where its number is negative. ROW: T is 1, x comes from source instead of x and sums, and undo gets what undoes its
+// power of two.
+template <int KIND, int NT, bool HALF, bool ROW>
 __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int block, const char *codes, const char *scales, const char *x,
-    const float *sums, const Source &source, float *inverses, int T, int N, int tiles, int parts, int stages, const Scheme &m, const Few &few)
+    const float *sums, const Source &source, float *undo, int N, int tiles, int parts, int stages, const Scheme &m, const Few &few)
 {
     const bool isFew = (KIND == W4 || KIND == W8) && block < 0;
     const int warps = blockDim.x / 32, strips = warps / parts;
@@ -88,10 +89,10 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
     const int part = warp / strips, strip = end.strip(block, warp % strips, strips, N);
     const bool offsets = m.form & (ZEROS | MINS), mine = strip >= 0;
 
-    // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums]; with ROWS the last two lie behind all stages, whole.
+    // A stage: [warp][tile, slots], then [part][x of NT*8 tokens], then [part][sums]; with ROW the last two lie behind all stages, whole.
     const int warpBytes = tileBytes(KIND) + m.slots * 16 * m.record;
     const int xAt = warps * warpBytes, sumsAt = xAt + parts * NT * xBytes(KIND);
-    const u32 stageBytes = kept(ROWS ? xAt : sumsAt + (offsets ? parts * NT * 128 : 0));
+    const u32 stageBytes = kept(ROW ? xAt : sumsAt + (offsets ? parts * NT * 128 : 0));
     const u32 base = sharedAddress(room), limit = kept(base + stages * stageBytes);
 
     // What this thread copies of each tile: its strip's codes, a piece of its scales, and of x and the sums what falls to it.
@@ -106,10 +107,11 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
 
     // Where all this goes, from the start of a stage.
     const u32 toCodes = kept(warp * warpBytes + lane * 16), toX = kept(xAt + part * NT * xBytes(KIND) + member);
-    const u32 tileRows = T * (xBytes(KIND) / 8), rowSums = limit + tiles * tileRows; // of ROWS
+    constexpr u32 tileRow = xBytes(KIND) / 8; // of ROW
+    const u32 rowSums = limit + tiles * tileRow;
     // What to do, as bits, so that it takes one register.
     const u32 todo = kept((mine ? 1 : 0) | (copiesScales && mine ? 2 : 0) | (member < NT * xBytes(KIND) ? 4 : 0) |
-        (members < NT * xBytes(KIND) ? 8 : 0) | (offsets ? 16 : 0) | (lane < 4 * T ? 32 : 0));
+        (members < NT * xBytes(KIND) ? 8 : 0) | (offsets ? 16 : 0) | (lane < 4 ? 32 : 0));
 
     u32 to = base;
     auto load = [&](int i) {
@@ -119,10 +121,10 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
                 for (int p = 0; p < tileBytes(KIND); p += 512) copy16(to + toCodes + p, myCodes + p);
             }
             if (todo & 2) copy16(to + toCodes + tileBytes(KIND), myScales + (unsigned long long)__umulhi(twice, m.magic) * (16 * m.record));
-            if (!ROWS && todo & 4) copy16(to + toX, myX);
-            if (!ROWS && todo & 8)
+            if (!ROW && todo & 4) copy16(to + toX, myX);
+            if (!ROW && todo & 8)
                 for (int p = members; p + member < NT * xBytes(KIND); p += members) copy16(to + toX + p, myX + p);
-            if (!ROWS && todo & 16)
+            if (!ROW && todo & 16)
                 for (int p = member; p < NT * 128; p += members)
                     copy16(to + sumsAt + part * NT * 128 + p, (const char *)sums + (long long)(from + i) * (NT * 128) + p);
             myCodes += tileBytes(KIND), myX += NT * xBytes(KIND), twice += 2 * m.slots;
@@ -134,12 +136,15 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
 
     if (!isFew)
         for (int i = 0; i < stages - 1; i++) load(i);
-    if (ROWS)
-        storeRows(source, T, isFew ? few.tiles : tiles, isFew ? base : limit, offsets && !isFew ? rowSums : 0, inverses, isFew ? few.kind == WBF16 : KIND == WBF16);
+    if (ROW) {
+        float inverse = storeRow(source, isFew ? few.tiles : tiles, isFew ? base : limit, offsets && !isFew ? rowSums : 0,
+            isFew ? few.kind == WBF16 : KIND == WBF16);
+        if (threadIdx.x == 0) *undo = inverse;
+    }
     if (isFew) {
-        if (ROWS) __syncthreads();
-        if (few.kind == WF16) decodeFew<WF16, NT, ROWS>(acc, few, base, T);
-        else decodeFew<WBF16, NT, ROWS>(acc, few, base, T);
+        if (ROW) __syncthreads();
+        if (few.kind == WF16) decodeFew<WF16, NT, ROW>(acc, few, base);
+        else decodeFew<WBF16, NT, ROW>(acc, few, base);
         return;
     }
 
@@ -158,9 +163,9 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
             uint4 b[NT], r[NT];
 #pragma unroll
             for (int n = 0; n < NT; n++) {
-                if (ROWS) {
-                    b[n] = read16If(xs + h * T * 64, todo & 32);
-                    if (KIND == WBF16) r[n] = read16If(xs + (h + 2) * T * 64, todo & 32);
+                if (ROW) {
+                    b[n] = read16If(xs + h * 64, todo & 32);
+                    if (KIND == WBF16) r[n] = read16If(xs + (h + 2) * 64, todo & 32);
                     continue;
                 }
                 b[n] = read16(xs + n * xBytes(KIND) + h * 512);
@@ -178,25 +183,25 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
         }
     };
 
-    u32 at = base, rows = kept(limit + from * tileRows + lane * 16);
+    u32 at = base, myRow = kept(limit + from * tileRow + lane * 16);
     const bool one = (KIND == W4 || KIND == W8) && m.slots == 1 && m.record == 2;
     for (int i = 0; i < most; i++) {
-        if (ROWS && stages > 4) waitForLong(stages);
+        if (ROW && stages > 4) waitForLong(stages);
         else waitFor(stages);
         __syncthreads(); // the stage is there for all, and the one that load overwrites has been read by all
         load(i + stages - 1);
         if (i < count && mine) {
             if (one) {
-                multiply(at, ROWS ? rows : at + ofX, Constant<true>());
+                multiply(at, ROW ? myRow : at + ofX, Constant<true>());
             } else {
-                multiply(at, ROWS ? rows : at + ofX, Constant<false>());
+                multiply(at, ROW ? myRow : at + ofX, Constant<false>());
                 if ((KIND == W4 || KIND == W8) && offsets)
 #pragma unroll 1
                     for (int j = 0; j < 4; j++) {
                         Scale o = offsetOf<KIND>(at + ofScales, j, m);
 #pragma unroll
                         for (int n = 0; n < NT; n++) {
-                            if (ROWS) offsetStep(acc[n], o, rowSums + ((from + i) * 4 + j) * T * 4, q, T);
+                            if (ROW) offsetStep(acc[n], o, q == 0 ? __uint_as_float(read4(rowSums + ((from + i) * 4 + j) * 4)) : 0, 0);
                             else offsetStep(acc[n], o, at + ofSums + n * 128 + j * 32);
                         }
                     }
@@ -204,7 +209,7 @@ __device__ __forceinline__ void decode(float acc[NT][4], const End &end, int blo
         }
         at += stageBytes;
         if (at == limit) at = base;
-        rows += tileRows;
+        myRow += tileRow;
     }
 
     asm volatile("cp.async.wait_group 0;" ::: "memory");
@@ -234,19 +239,19 @@ __device__ __forceinline__ void sumParts(const float acc[NT][4], const End &end,
     end.finish(sum, block, NT * 8, strips, bias, inverse, T, N);
 }
 
-template <int KIND, int NT, bool HALF, bool ROWS>
+template <int KIND, int NT, bool HALF, bool ROW>
 __device__ __forceinline__ void kernel(End end, const char *codes, const char *scales, const float *bias, const char *x, const float *sums,
     const float *inverse, const Source &source, int T, int N, int tiles, int parts, int stages, const Scheme &m, const Few &few)
 {
-    __shared__ float inverses[8];
-    if (ROWS) inverse = inverses;
+    __shared__ float undo;
+    if (ROW) inverse = &undo;
     float acc[NT][4] = {};
     int block = blockIdx.x - few.blocks, strips = blockDim.x / 32 / parts;
-    decode<KIND, NT, HALF, ROWS>(acc, end, block, codes, scales, x, sums, source, inverses, T, N, tiles, parts, stages, m, few);
+    decode<KIND, NT, HALF, ROW>(acc, end, block, codes, scales, x, sums, source, &undo, N, tiles, parts, stages, m, few);
     if ((KIND == W4 || KIND == W8) && block < 0) {
         end.dst += N, end.first += N;
         block = blockIdx.x, strips = 1, parts = few.parts, bias = few.bias, N = few.N;
-        if (!ROWS) inverse = few.inverse;
+        if (!ROW) inverse = few.inverse;
     }
     sumParts<NT>(acc, end, block, strips, parts, bias, inverse, T, N);
 }
@@ -270,12 +275,12 @@ __device__ __forceinline__ void kernel(End end, const char *codes, const char *s
             Scheme{form, record, slots, (u32)magic, groups}, Few{fewKind, fewBlocks, fewCodes, fewX, fewBias, fewInverse, fewN, fewTiles, fewParts});\
     }
 
-#define DECODE_ROWS(NAME, KIND, HALF, WARPS)                                                                                                   \
-    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS, int made, const float *x, int xStride, const float *gate,     \
-        int gateStride, const float *w, int K, int n, float eps, int f)                                                                        \
+#define DECODE_ROW(NAME, KIND, HALF, WARPS)                                                                                                    \
+    extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) NAME(PARAMETERS, int made, const float *x, const float *gate,                  \
+        const float *w, int K, int n, float eps, int f)                                                                                        \
     {                                                                                                                                          \
         kernel<KIND, 1, HALF, true>(END, codes, scales, bias, nullptr, nullptr, nullptr,                                                       \
-            Source{made, x, gate, w, xStride, gateStride, K, n, eps, f}, T, N, tiles, parts, stages,                                           \
+            Source{made, x, gate, w, K, n, eps, f}, T, N, tiles, parts, stages,                                                                \
             Scheme{form, record, slots, (u32)magic, groups}, Few{fewKind, fewBlocks, fewCodes, nullptr, fewBias, nullptr, fewN, fewTiles, fewParts});\
     }
 
@@ -293,9 +298,9 @@ DECODE(linear_decode_w4_8_half, W4, 1, true, 16)
 DECODE(linear_decode_w4_16_half, W4, 2, true, 16)
 DECODE(linear_decode_w8_8_half, W8, 1, true, 8)
 DECODE(linear_decode_w8_16_half, W8, 2, true, 8)
-DECODE_ROWS(linear_decode_w4_rows, W4, false, 16)
-DECODE_ROWS(linear_decode_w8_rows, W8, false, 8)
-DECODE_ROWS(linear_decode_f16_rows, WF16, false, 8)
-DECODE_ROWS(linear_decode_bf16_rows, WBF16, false, 8)
-DECODE_ROWS(linear_decode_w4_rows_half, W4, true, 16)
-DECODE_ROWS(linear_decode_w8_rows_half, W8, true, 8)
+DECODE_ROW(linear_decode_w4_row, W4, false, 16)
+DECODE_ROW(linear_decode_w8_row, W8, false, 8)
+DECODE_ROW(linear_decode_f16_row, WF16, false, 8)
+DECODE_ROW(linear_decode_bf16_row, WBF16, false, 8)
+DECODE_ROW(linear_decode_w4_row_half, W4, true, 16)
+DECODE_ROW(linear_decode_w8_row_half, W8, true, 8)

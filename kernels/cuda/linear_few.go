@@ -36,13 +36,13 @@ func (d *Device) fewOf(op string, ps []part, s decodeShape, x kernels.Tensor) fe
 	return f
 }
 
-// fewRowsOf is the same of a launch that makes its T rows: those of the few lie where the others have their stages.
-func fewRowsOf(ps []part, s decodeShape, T int) few {
+// fewRowOf is the same of a launch that makes its row: that of the few lies where the others have their stages.
+func fewRowOf(ps []part, s decodeShape) few {
 	f, ok := fewAfter(ps, s)
-	if !ok || f.rowsBytes(T) > s.sharedBytes {
+	if !ok || f.rowBytes() > s.sharedBytes {
 		return few{}
 	}
-	f.sharedBytes = max(f.rowsBytes(T), sumBytes(f.cut, 1, 1))
+	f.sharedBytes = max(f.rowBytes(), sumBytes(f.cut, 1, 1))
 	return f
 }
 

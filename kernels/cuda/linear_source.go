@@ -4,16 +4,15 @@ import (
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
-// A product of few tokens takes x as float32 rows, and makes them itself where the operator before leaves them to nobody else: each block
-// does what one launch before it would do once, while its first weights are on their way.
+// A product of one token takes x as a float32 row, and makes it itself where the operator before leaves it to nobody else: each block
+// does what one launch before it would do once, while its first weights are on their way. Of two tokens that takes longer than the
+// weights do, and than the launches before took (late, in scripts/kernelreport/cost).
 
 const (
-	// sourceRows is the most tokens of which a block makes all rows itself.
-	sourceRows = 4
 	// sourceHeads is the most heads of a normGate, as in linear_source.cuh.
 	sourceHeads = 64
-	// rowsStaticBytes is what the kernel has of shared memory beside what it is launched with, and more.
-	rowsStaticBytes = 1 << 10
+	// rowStaticBytes is what the kernel has of shared memory beside what it is launched with, and more.
+	rowStaticBytes = 1 << 10
 )
 
 // source is what x of a product is made from.
@@ -50,11 +49,11 @@ func (s source) apart(t kernels.Tensor) bool {
 
 // takes reports whether the product o can be made from s.
 func (o *operator) takes(s source) bool {
-	if s.x.Rows == 0 || s.x.Rows > sourceRows || s.x.Cols%4 != 0 {
+	if s.x.Rows != 1 || s.x.Cols%4 != 0 {
 		return false
 	}
 	for _, t := range []kernels.Tensor{s.x, s.gate, s.w} {
-		if !t.None() && (t.Buf.Addr%16 != 0 || t.Rows > 1 && t.Stride%4 != 0) {
+		if !t.None() && t.Buf.Addr%16 != 0 {
 			return false
 		}
 	}
@@ -66,7 +65,7 @@ func (o *operator) takes(s source) bool {
 		if p.host != nil || p.kind == kindFloat32 || p.orders != 0 {
 			return false
 		}
-		if _, ok := p.rowsShape(s.x.Rows, 1); !ok {
+		if _, ok := p.rowShape(1); !ok {
 			return false
 		}
 	}
@@ -89,9 +88,9 @@ func made(ops []operator) (product *operator, s source, ok bool) {
 // launchFrom queues the launches of a product that is made from s, one for each part of the weight, and returns how many of the operators
 // after it they take in.
 func (d *Device) launchFrom(o *operator, s source, after []operator) int {
-	ps, T := o.weight.Impl.(weight), s.x.Rows
+	ps := o.weight.Impl.(weight)
 	e, taken := d.endOf(o, s, after)
-	if _, ok := ps[0].rowsShape(T, e.strips()); !ok {
+	if _, ok := ps[0].rowShape(e.strips()); !ok {
 		e, taken = end{}, 0
 	}
 	for i := 0; i < len(ps); i++ {
@@ -100,40 +99,40 @@ func (d *Device) launchFrom(o *operator, s source, after []operator) int {
 		if e.mode == endGate {
 			dst = e.after.dst
 		}
-		shape, _ := p.rowsShape(T, e.strips())
-		f := fewRowsOf(ps[i:], shape, T)
-		d.rows(o.kind.String(), p, shape, dst, s, e, f)
+		shape, _ := p.rowShape(e.strips())
+		f := fewRowOf(ps[i:], shape)
+		d.row(o.kind.String(), p, shape, dst, s, e, f)
 		i += f.parts()
 	}
 	return taken
 }
 
-// rows queues a product that makes x itself.
-func (d *Device) rows(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, e end, f few) {
-	d.launchDecode(op, "rows", p, shape, dst, e, f, arg(s.made), argT(s.x), arg(s.x.Stride), argT(s.gate), arg(s.gate.Stride), argT(s.w), arg(p.K), arg(s.w.Cols),
+// row queues a product that makes x itself.
+func (d *Device) row(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, e end, f few) {
+	d.launchDecode(op, "row", p, shape, dst, e, f, arg(s.made), argT(s.x), argT(s.gate), argT(s.w), arg(p.K), arg(s.w.Cols),
 		argF(s.eps), arg(int(s.f)))
 }
 
-// rowsBytes is what T rows take in shared memory.
-func (p *packing) rowsBytes(T int) int {
-	n := p.tiles * T * p.xBytes() / 8
+// rowBytes is what a row takes in shared memory.
+func (p *packing) rowBytes() int {
+	n := p.tiles * p.xBytes() / 8
 	if p.offsets() {
-		n += p.tiles * T * 16
+		n += p.tiles * 16
 	}
 	return n
 }
 
-// rowsShape chooses the block for T tokens whose rows it makes and keeps; false where they do not fit it.
-func (p *packing) rowsShape(T, least int) (s decodeShape, ok bool) {
-	x := p.rowsBytes(T)
+// rowShape chooses the block for a token whose row it makes and keeps; false where that does not fit it.
+func (p *packing) rowShape(least int) (s decodeShape, ok bool) {
+	x := p.rowBytes()
 	s.strips = p.decodeStrips(least)
 	stage := func() int { return s.strips * p.cut * (p.tileBytes() + p.slotBytes()) }
-	for s.strips > least && 2*stage()+x > blockSharedBytes-rowsStaticBytes {
+	for s.strips > least && 2*stage()+x > blockSharedBytes-rowStaticBytes {
 		s.strips /= 2
 	}
-	// Alone on a multiprocessor, a block has as many stages on their way as fit: they last longest while it makes its rows.
-	s.stages = min(7, (blockSharedBytes-rowsStaticBytes-x)/stage())
-	if n := (halfSharedBytes - rowsStaticBytes - x) / stage(); n >= 3 && ceil(p.strips(), s.strips) > 2*leastBlocks {
+	// Alone on a multiprocessor, a block has as many stages on their way as fit: they last longest while it makes its row.
+	s.stages = min(7, (blockSharedBytes-rowStaticBytes-x)/stage())
+	if n := (halfSharedBytes - rowStaticBytes - x) / stage(); n >= 3 && ceil(p.strips(), s.strips) > 2*leastBlocks {
 		s.stages = min(4, n)
 	}
 	s.sharedBytes = max(s.stages*stage()+x, sumBytes(p.cut, 1, s.strips))

@@ -110,7 +110,7 @@ func TestDecodeCounts(t *testing.T) {
 			weights := rows * (c.K*c.bits/8 + c.K/c.group*2)
 			x, dst := c.M*c.K*4, c.M*rows*4
 			read := weights + x
-			if c.M > sourceRows { // prepared, and with the inverses
+			if c.M > 1 { // prepared, and with the inverses
 				x = roundUp(c.M, 8) * c.K * 2
 				read = weights + x + roundUp(c.M*4, 32)
 			}
@@ -158,8 +158,8 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 		t.Fatal(err)
 	}
 	shape := full.decodeShape((M+7)/8, 1)
-	if M <= sourceRows {
-		shape, _ = full.rowsShape(M, 1)
+	if M == 1 {
+		shape, _ = full.rowShape(1)
 	}
 	rows := blocks * shape.strips * 16
 	w, err := d.Load(flat(rows, K, bits, group, true))
@@ -171,9 +171,9 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	x, dst := activations(t, d, M, K), activations(t, d, M, rows)
 	d.Begin()
 	name := fmt.Sprintf("linear_decode_w%d_%d", bits, roundUp(M, 8))
-	if M <= sourceRows {
-		name = fmt.Sprintf("linear_decode_w%d_rows", bits)
-		d.rows("linear", p, shape, dst, source{x: x}, end{}, few{})
+	if M == 1 {
+		name = fmt.Sprintf("linear_decode_w%d_row", bits)
+		d.row("linear", p, shape, dst, source{x: x}, end{}, few{})
 	} else {
 		d.decode("linear", p, shape, dst, d.prepare("linear", p, x, 0), end{}, few{})
 	}

@@ -62,8 +62,12 @@ template <class F> __device__ float rmsScale(F squares, int n, float eps)
     }
 }
 
-// rowScale is rmsScale of a row of float32, for all threads of a block of whole warps; load4 gives the four at a multiple of 4. Its sums run
-// over columns as 512 threads would take them, four at a time, and over these threads' lanes and warps, whatever the block.
+// A piece of a row are two times four columns, 16 apart; eight pieces are 64 columns. inputOf is the first column of piece p.
+__device__ __forceinline__ int inputOf(int p) { return p / 8 * 64 + p / 4 % 2 * 32 + p % 4 * 4; }
+
+// rowScale is rmsScale of a row of float32, for all threads of a block of whole warps; load4(p, i) gives the four of piece p that begin at
+// inputOf(p) + 16i, zeros beyond the row. Its sums run over pieces as 512 threads would take them, and over these threads' lanes and
+// warps, whatever the block.
 template <class F> __device__ __forceinline__ float rowScale(F load4, int cols, float eps)
 {
     __shared__ float sums[16];
@@ -75,7 +79,7 @@ template <class F> __device__ __forceinline__ float rowScale(F load4, int cols, 
             for (int warp = threadIdx.x / 32; warp < 16; warp += blockDim.x / 32) {
                 float sum = 0;
 #pragma unroll 2
-                for (int i = warp * 128 + lane * 4; i < cols; i += 2048) sum = addSquares(sum, load4(i), unit);
+                for (int p = warp * 32 + lane; p < (cols + 63) / 64 * 8; p += 512) sum = addSquares(addSquares(sum, load4(p, 0), unit), load4(p, 1), unit);
                 sum = warpSum(sum);
                 if (lane == 0) sums[warp] = sum;
             }

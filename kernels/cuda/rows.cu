@@ -11,7 +11,7 @@ extern "C" __global__ void rms_norm(float *dst, int dstStride, const float *x, i
 {
     dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
-    float scale = rowScale([&](int i) { return load4(x, i, cols, vec); }, cols, eps);
+    float scale = rowScale([&](int p, int i) { return load4(x, inputOf(p) + 16 * i, cols, vec); }, cols, eps);
     for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4)
         store4(dst, i, cols, vec, normed(load4(x, i, cols, vec), scale, load4(w, i, cols, vec)));
 }
@@ -22,7 +22,7 @@ extern "C" __global__ void rms_norm_add(float *dst, int dstStride, const float *
 {
     dst += (long long)blockIdx.x * dstStride, x += (long long)blockIdx.x * xStride;
     bool vec = aligned(dst, dstStride) && aligned(x, xStride) && aligned(w, 0);
-    float scale = rowScale([&](int i) { return load4(x, i, cols, vec); }, cols, eps);
+    float scale = rowScale([&](int p, int i) { return load4(x, inputOf(p) + 16 * i, cols, vec); }, cols, eps);
     for (int i = threadIdx.x * 4; i < cols; i += blockDim.x * 4) {
         float4 v = load4(x, i, cols, vec), f = load4(w, i, cols, vec), y = load4(dst, i, cols, vec);
         y.x = (y.x + v.x * scale * f.x) * by;

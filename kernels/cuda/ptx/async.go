@@ -58,6 +58,11 @@ func (w *warp) asyncCopy(o *op, act uint32, pc int32) {
 				part = 0
 			}
 			w.pending = append(w.pending, c)
+			w.flight += c.take * uint64(bits.OnesCount32(c.lanes))
+			if w.flight > w.most {
+				w.block.worker.flight += w.flight - w.most
+				w.most = w.flight
+			}
 		}
 	}
 	w.endAccess(pc, mo.size)
@@ -106,6 +111,7 @@ func (w *warp) asyncWait(o *op, act uint32) {
 func (w *warp) land(c *asyncCopy, lanes uint32) {
 	sh := &w.block.shared
 	w.block.changed = true
+	w.flight -= c.take * uint64(bits.OnesCount32(lanes))
 	for m := lanes; m != 0; m &= m - 1 {
 		lane := bits.TrailingZeros32(m) & 31
 		data := sh.data[c.dst[lane] : c.dst[lane]+c.size]

@@ -22,6 +22,8 @@ type Counters struct {
 	MMA              uint64            `json:"mma"`
 	MMAByKind        map[string]uint64 `json:"mma_by_kind,omitempty"` // "m16n8k16.f32.f16": shape, sums, factors
 	GlobalLoads      Traffic           `json:"global_loads"`
+	AsyncLoads       Traffic           `json:"async_loads"`      // cp.async, of global_loads
+	AsyncMostBytes   uint64            `json:"async_most_bytes"` // on their way at a time, of all warps
 	GlobalStores     Traffic           `json:"global_stores"`
 	GlobalAtomics    Traffic           `json:"global_atomics"`
 	// A cache that never forgets would move these: every touched sector once each way.
@@ -84,6 +86,7 @@ func (l *launch) count(ws []*worker) Counters {
 		StaticSharedBytes: l.prog.sharedBytes, LocalBytes: l.prog.frameBytes}
 	for _, w := range ws {
 		c.MMA += w.mma
+		c.AsyncMostBytes += w.flight
 	}
 	for pc := range l.prog.ops {
 		var n opCount
@@ -111,8 +114,11 @@ func (l *launch) count(ws []*worker) Counters {
 		c.SharedWavefronts += n.wavefronts
 		c.BankConflicts += n.conflicts
 		switch o.kind {
-		case kLoad, kAsync:
+		case kLoad:
 			c.GlobalLoads.add(&n)
+		case kAsync:
+			c.GlobalLoads.add(&n)
+			c.AsyncLoads.add(&n)
 		case kStore:
 			c.GlobalStores.add(&n)
 		case kAtomic:

@@ -245,6 +245,7 @@ type worker struct {
 	free    []*warp // of the last block, to use again
 	live    []*block
 	mma     uint64
+	flight  uint64  // the sum of the warps' most bytes of cp.async on their way
 	shared  *region // of the last block
 	copies  []*asyncCopy
 	scratch mmaScratch

@@ -23,6 +23,8 @@ type warp struct {
 
 	pending []*asyncCopy // cp.async nobody has waited for
 	group   [32]int32    // of each lane: groups committed
+	flight  uint64       // bytes that pending reads
+	most    uint64       // of flight so far
 
 	// Clocks; see race.go.
 	time   uint32

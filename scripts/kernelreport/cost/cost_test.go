@@ -29,7 +29,7 @@ func TestSpreadStaysWithinGridAndBudget(t *testing.T) {
 // A launch of 820 blocks of 4 warps, each of which reads 1 MB that is its own and 4 MB that all read.
 func streaming() *Launch {
 	return &Launch{Entry: "k", Grid: [3]int{820, 1, 1}, Block: [3]int{128, 1, 1}, SharedBytes: 48 << 10, ran: [3]int{2, 1, 1},
-		Counters: ptx.Counters{Blocks: 2, WarpInstructions: 8000, ByClass: map[string]uint64{"integer": 4000}, MMAByKind: map[string]uint64{"m16n8k16.f32.f16": 100},
+		Counters: ptx.Counters{Blocks: 2, AsyncMostBytes: 2 * 36 << 10, WarpInstructions: 8000, ByClass: map[string]uint64{"integer": 4000}, MMAByKind: map[string]uint64{"m16n8k16.f32.f16": 100},
 			Reach: []ptx.Reach{{ReadBytes: 2e6}, {Shared: [3]bool{true}, ReadBytes: 4e6}}}}
 }
 
@@ -54,4 +54,12 @@ func TestPredictionFollowsTheFormula(t *testing.T) {
 		t.Errorf("limited by %v", e.By)
 	}
 	near("time", e.Seconds, e.bounds[byMemory]+2e-6)
+
+	// 1 MB that each block of two on a multiprocessor loads by itself, while 36 KiB are on their way.
+	l := streaming()
+	l.Entry = "linear_decode_w4_row"
+	l.Counters.GlobalLoads.Sectors, l.Counters.AsyncLoads.Sectors = 2*(1e6+3e6)/32, 2*3e6/32
+	rows := predict(l, Entry{Registers: 64})
+	near("late", rows.Late, 164*1e6/2e12+3*300e-9-164*36*1024/(936e9*0.91)-650e-9)
+	near("time with it", rows.Seconds, rows.bounds[rows.By]+rows.Late+2e-6)
 }

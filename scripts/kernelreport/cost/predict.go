@@ -17,14 +17,15 @@ const (
 	registersMost   = 65536
 	blockShared     = 1 << 10 // that a block takes beside its own
 
-	CopyShare   = 0.91   // of the bandwidth, that a copy reaches
-	CacheRate   = 2.0e12 // bytes a second between L2 and the multiprocessors
-	CacheBytes  = 6 << 20
-	Latency     = 650e-9 // of a load from memory under way with others
-	IssueShare  = 0.80   // of the issue slots, that a kernel without other limits fills
-	WarpCycles  = 2.5    // between two instructions of one warp, at least, on average
-	TensorShare = 0.90   // of the matrix rate, that a loop of mma alone reaches
-	Outstanding = 4      // loads that a warp without cp.async has under way: loops are unrolled
+	CopyShare    = 0.91   // of the bandwidth, that a copy reaches
+	CacheRate    = 2.0e12 // bytes a second between L2 and the multiprocessors
+	CacheBytes   = 6 << 20
+	Latency      = 650e-9 // of a load from memory under way with others
+	IssueShare   = 0.80   // of the issue slots, that a kernel without other limits fills
+	WarpCycles   = 2.5    // between two instructions of one warp, at least, on average
+	TensorShare  = 0.90   // of the matrix rate, that a loop of mma alone reaches
+	CacheLatency = 300e-9 // of a load from L2 among others
+	Outstanding  = 4      // loads that a warp without cp.async has under way: loops are unrolled
 )
 
 // Lanes of a multiprocessor by class of instruction (CUDA C++ Programming Guide 11.8, table of arithmetic throughput,
@@ -57,6 +58,7 @@ type Estimate struct {
 	DRAM     float64 // bytes
 	Unique   float64 // bytes that the launch touches
 	bounds   [boundCount]float64
+	Late     float64 // of Seconds, what a product waits for the row that it makes
 	Seconds  float64
 	By       bound
 }
@@ -120,8 +122,22 @@ func predict(l *Launch, e Entry) Estimate {
 			r.Seconds, r.By = t, bound(b)
 		}
 	}
-	r.Seconds += Card.Launch
+	r.Late = r.late(min(int(perMP), r.BlocksMP))
+	r.Seconds += r.Late + Card.Launch
 	return r
+}
+
+// late is how long blocks that begin together, n on a multiprocessor, still make the row of x when the weights that they asked for
+// before have come. Making it is what is loaded without cp.async, all of it from L2, in three passes one after the other: for the
+// norm, the largest magnitude, the values. Blocks that begin later do so beside others that have their weights on the way.
+func (r *Estimate) late(n int) float64 {
+	if !strings.Contains(r.Entry, "_row") {
+		return 0
+	}
+	c, at := &r.Counters, float64(n)*Multiprocessors
+	making := 3*CacheLatency + r.Each(c.GlobalLoads.Sectors-c.AsyncLoads.Sectors)*32*at/CacheRate
+	coming := Latency + r.Each(c.AsyncMostBytes)*at/(Card.Bandwidth*CopyShare)
+	return max(making-coming, 0)
 }
 
 // bytes fills in what the grid touches, and what of it comes from memory: blocks that run at once share through L2; what
@@ -145,12 +161,12 @@ func (r *Estimate) bytes(resident int) {
 	}
 }
 
-// flight is how many bytes are asked for at a time: what stages of cp.async hold, or a few loads a warp.
+// flight is how many bytes are asked for at a time: what cp.async has under way at most, or a few loads a warp.
 func (r *Estimate) flight(resident int) float64 {
-	if r.SharedBytes > 8<<10 {
-		return float64(resident) * float64(r.SharedBytes) * 3 / 4
-	}
 	c := &r.Counters
+	if c.AsyncMostBytes > 0 {
+		return float64(resident) * r.Each(c.AsyncMostBytes)
+	}
 	loads := c.GlobalLoads
 	if loads.Requests == 0 {
 		loads = c.GlobalStores
