@@ -85,21 +85,29 @@ const maxRuns = 1<<16 - 1
 type chainList struct {
 	starts, in, out uint64 // the runs
 	addr            uint64
+	// alone: each token is a run of its own, and each run a chain.
+	alone bool
 }
 
 // chains returns where the card finds the chains of a step's runs, int32 [2][runs]: whether the run begins a chain, 0
 // or 1, and the run that comes after it in its chain, or -1. A run that begins or ends with a state which an earlier
 // one left is in that one's chain. Chains are independent of each other; a run without tokens is in none.
-func (d *Device) chains(s kernels.State) uint64 {
+func (d *Device) chains(s kernels.State) uint64 { return d.chainsOf(s).addr }
+
+func (d *Device) chainsOf(s kernels.State) chainList {
 	for _, c := range d.chained {
 		if c.starts == s.Runs.Starts.Addr && c.in == s.Runs.In.Addr && c.out == s.Runs.Out.Addr {
-			return c.addr
+			return c
 		}
 	}
-	list := chainRuns(s)
-	addr := d.stage(bytesOf(list))
-	d.chained = append(d.chained, chainList{s.Runs.Starts.Addr, s.Runs.In.Addr, s.Runs.Out.Addr, addr})
-	return addr
+	list, starts := chainRuns(s), s.Runs.Starts.Host
+	runs := len(starts) - 1
+	c := chainList{s.Runs.Starts.Addr, s.Runs.In.Addr, s.Runs.Out.Addr, d.stage(bytesOf(list)), true}
+	for r := range runs {
+		c.alone = c.alone && starts[r+1] == int32(r+1) && list[r] == 1 // none continues a chain
+	}
+	d.chained = append(d.chained, c)
+	return c
 }
 
 func chainRuns(s kernels.State) []int32 {

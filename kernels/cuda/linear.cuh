@@ -310,10 +310,16 @@ template <int KIND> __device__ __forceinline__ Scale offsetOf(u32 at, int j, con
     return Scale{offsetAt(at, m.form, middle), offsetAt(at + 8 * m.record, m.form, middle)};
 }
 
-// finish stores the sum of output n for token t, whose power of two inverse undoes.
-__device__ __forceinline__ void finish(float *dst, float sum, float inverse, const float *bias, int n, int add)
+// output is output n for a token whose power of two inverse undoes.
+__device__ __forceinline__ float output(float sum, float inverse, const float *bias, int n)
 {
     float y = __fmul_rn(sum, inverse);
-    if (bias) y = __fadd_rn(y, bias[n]);
+    return bias ? __fadd_rn(y, bias[n]) : y;
+}
+
+// finish stores it, or adds it to what is there.
+__device__ __forceinline__ void finish(float *dst, float sum, float inverse, const float *bias, int n, int add)
+{
+    float y = output(sum, inverse, bias, n);
     *dst = add ? __fadd_rn(*dst, y) : y;
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/kernels/check"
@@ -33,53 +34,64 @@ const (
 var kindNames = map[int]string{kindW4: "w4", kindW8: "w8", kindF16: "f16", kindBF16: "bf16"}
 
 // launchLinear queues the launches of a product: for each part of the weight, and again for as many rows as the workspace holds x of.
-func (d *Device) launchLinear(o *operator) {
-	if plain := (source{x: o.x}); o.takes(plain) {
-		d.launchFrom(o, plain)
-		return
+// It returns how many of the operators after it these take in.
+func (d *Device) launchLinear(o *operator, after []operator) (taken int) {
+	plain := source{x: o.x}
+	if o.takes(plain) {
+		return d.launchFrom(o, plain, after)
 	}
-	op, dst, x, w, add := o.kind.String(), o.dst, o.x, o.weight, o.add()
+	op, dst, x, w, e := o.kind.String(), o.dst, o.x, o.weight, end{mode: o.add()}
 	ps := w.Impl.(weight)
 	rows := x.Rows // at a time
 	for i := range ps {
 		p := &ps[i]
 		if p.host != nil {
 			d.ok(fmt.Errorf("%s: %s was loaded to be looked up, not multiplied with", op, w.Name))
-			return
+			return 0
 		}
 		if each := p.workspace(); p.kind != kindFloat32 {
 			rows = min(rows, int(d.workspaceBytes/each)*8)
 			if rows == 0 {
 				d.ok(fmt.Errorf("%s: x of 8 rows for %s [%d,%d] takes %d bytes, the workspace has %d", op, w.Name, w.N, w.K, each, d.workspaceBytes))
-				return
+				return 0
 			}
 		}
 	}
 	if rows < x.Rows && rows > 128 {
 		rows -= rows % 128 // whole tiles
 	}
+	if rows == x.Rows && rows <= decodeRows {
+		e, taken = d.endOf(o, plain, after)
+	}
 	for from := 0; from < x.Rows; from += rows {
 		to := min(from+rows, x.Rows)
 		some := x.RowRange(from, to)
 		var have prepared
-		for i := range ps {
+		for i := 0; i < len(ps); i++ {
 			p := &ps[i]
 			out := dst.RowRange(from, to).ColRange(p.first, p.first+p.N)
+			if e.mode == endGate {
+				out = e.after.dst
+			}
 			if p.kind == kindFloat32 {
 				d.launch(op, "linear_rows", "linear_float32", [3]int{(p.N + 7) / 8, (some.Rows + 3) / 4, 1}, [3]int{256, 1, 1}, 0,
-					argT(out), arg(out.Stride), arg(add), p.codes, p.bias, argT(some), arg(some.Stride), p.orders, arg(some.Rows), arg(p.N), arg(p.K))
+					argT(out), arg(out.Stride), argBool(e.mode == endAdd), p.codes, p.bias, argT(some), arg(some.Stride), p.orders, arg(some.Rows), arg(p.N), arg(p.K))
 				continue
 			}
 			if !have.serves(p) {
-				have = d.prepare(op, p, some)
+				have = d.prepare(op, p, some, 0)
 			}
 			if some.Rows <= decodeRows {
-				d.decode(op, p, p.decodeShape((some.Rows+7)/8), out, have, add)
+				s := p.decodeShape((some.Rows+7)/8, e.strips())
+				f := d.fewOf(op, ps[i:], s, some)
+				d.decode(op, p, s, out, have, e, f)
+				i += f.parts()
 			} else {
-				d.prefill(op, p, p.prefillShape(some.Rows), out, have, add)
+				d.prefill(op, p, p.prefillShape(some.Rows), out, have, e.mode)
 			}
 		}
 	}
+	return taken
 }
 
 // workspace is what 8 rows of x take.
@@ -104,9 +116,10 @@ func (x prepared) serves(p *part) bool {
 	return x.x != 0 && x.order == p.orders && x.tiles == p.tiles && x.bf16 == (p.kind == kindBF16) && (x.sums != 0 || !p.offsets())
 }
 
-func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
+// prepare leaves x for p `at` bytes into the workspace.
+func (d *Device) prepare(op string, p *part, x kernels.Tensor, at int64) prepared {
 	blocks := (x.Rows + 7) / 8 // of 8 tokens
-	have := prepared{x: d.workspace, order: p.orders, tiles: p.tiles, bf16: p.kind == kindBF16}
+	have := prepared{x: d.workspace + uint64(at), order: p.orders, tiles: p.tiles, bf16: p.kind == kindBF16}
 	have.inverse = have.x + uint64(blocks*p.tiles*p.xBytes())
 	if p.offsets() {
 		have.sums = have.inverse + uint64(roundUp(x.Rows*4, 256))
@@ -116,9 +129,16 @@ func (d *Device) prepare(op string, p *part, x kernels.Tensor) prepared {
 	return have
 }
 
-func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, add int) {
-	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%d%s", kindNames[p.kind], roundUp(dst.Rows, 8), d.suffix(p)),
-		[3]int{(p.strips() + s.strips - 1) / s.strips, 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, s.sharedBytes, p.args(dst, x, add, s.stages)...)
+func (d *Device) decode(op string, p *part, s decodeShape, dst kernels.Tensor, x prepared, e end, f few) {
+	d.launchDecode(op, fmt.Sprint(roundUp(dst.Rows, 8)), p, s, dst, e, f, x.x, x.sums, x.inverse, f.x.x, f.x.inverse)
+}
+
+// launchDecode queues the kernel of p's kind that takes x as last says.
+func (d *Device) launchDecode(op, of string, p *part, s decodeShape, dst kernels.Tensor, e end, f few, last ...uint64) {
+	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_%s%s", kindNames[p.kind], of, d.suffix(p)),
+		[3]int{f.blocks + ceil(p.strips(), s.strips), 1, 1}, [3]int{32 * s.strips * p.cut, 1, 1}, max(s.sharedBytes, f.sharedBytes),
+		slices.Concat([]uint64{argT(dst), arg(dst.Stride), arg(e.mode), p.codes, p.scales, p.bias, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut), arg(s.stages),
+			arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}, e.args(p), f.args(), last)...)
 }
 
 func (d *Device) prefill(op string, p *part, s prefillShape, dst kernels.Tensor, x prepared, add int) {
@@ -135,11 +155,22 @@ func (d *Device) suffix(p *part) string {
 	return ""
 }
 
-// args are the arguments of both products.
+// args are the arguments of linear_prefill.
 func (p *part) args(dst kernels.Tensor, x prepared, add, stages int) []uint64 {
 	return []uint64{argT(dst), arg(dst.Stride), arg(add), p.codes, p.scales, p.bias, x.x, x.sums, x.inverse, arg(dst.Rows), arg(p.N), arg(p.tiles), arg(p.cut),
 		arg(stages), arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups)}
 }
+
+// decodeWarps are those of a block of linear_decode, at most.
+func (p *packing) decodeWarps() int {
+	if p.kind == kindW4 {
+		return 16
+	}
+	return 8
+}
+
+// sumBytes is the shared memory that the sums of a decode block take.
+func sumBytes(parts, blocks, strips int) int { return parts * blocks * 8 * (strips*stripRows + 4) * 4 }
 
 // decodeShape is the launch of a decode product.
 type decodeShape struct {
@@ -148,22 +179,19 @@ type decodeShape struct {
 	sharedBytes int
 }
 
-// decodeStrips is how many strips a block has at most: what its warps take, and fewer where there are few blocks.
-func (p *packing) decodeStrips() int {
-	warps := 8
-	if p.kind == kindW4 {
-		warps = 16
-	}
-	strips := warps / p.cut
-	for strips > 1 && ceil(p.strips(), strips) < leastBlocks {
+// decodeStrips is how many strips a block has at most: what its warps take, and fewer where there are few blocks, but at least
+// `least`, which may be 2 where a block has warps for the parts of two.
+func (p *packing) decodeStrips(least int) int {
+	strips := p.decodeWarps() / p.cut
+	for strips > least && ceil(p.strips(), strips) < leastBlocks {
 		strips /= 2
 	}
 	return strips
 }
 
 // decodeShape chooses the block for `blocks` times 8 tokens: as many strips as share x and leave enough blocks.
-func (p *packing) decodeShape(blocks int) decodeShape {
-	s := decodeShape{strips: p.decodeStrips(), stages: 4}
+func (p *packing) decodeShape(blocks, least int) decodeShape {
+	s := decodeShape{strips: p.decodeStrips(least), stages: 4}
 	stage := func() int {
 		n := s.strips*p.cut*(p.tileBytes()+p.slotBytes()) + p.cut*blocks*p.xBytes()
 		if p.offsets() {
@@ -171,7 +199,7 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 		}
 		return n
 	}
-	for s.strips > 1 && s.stages*stage() > blockSharedBytes {
+	for s.strips > least && s.stages*stage() > blockSharedBytes {
 		s.strips /= 2
 	}
 	// Two blocks on a multiprocessor, where there are as many: a little more is on its way with three stages each than with four of one.
@@ -182,7 +210,7 @@ func (p *packing) decodeShape(blocks int) decodeShape {
 	for s.stages*stage() > most {
 		s.stages--
 	}
-	s.sharedBytes = max(s.stages*stage(), p.cut*blocks*8*(s.strips*stripRows+4)*4)
+	s.sharedBytes = max(s.stages*stage(), sumBytes(p.cut, blocks, s.strips))
 	return s
 }
 

@@ -143,7 +143,7 @@ template <int MADE> struct Row {
 // storeRow leaves the row in shared memory: pieces [tile][half][4] of 16 bytes, with another such tile behind it for bf16; sums
 // [tile][step] where they are wanted. Returns what undoes its power of two. Values are made for their magnitude first and then to be
 // stored; the first pieces of a thread are kept, unless they are gated, which takes registers itself.
-template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums)
+template <int MADE> __device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums, bool bf16)
 {
     constexpr int KEPT = MADE == PLAIN ? 2 : MADE == NORMED ? 1 : 0;
     const Row<MADE> row(s);
@@ -164,7 +164,7 @@ template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const S
         if (power.scale == 0) a = b = make_float4(0, 0, 0, 0);
         scale4(a, power.scale), scale4(b, power.scale);
         u32 at = out + p * 16;
-        if (BF16) {
+        if (bf16) {
             at += p / 8 * 128;
             if (p < pieces) write16(at, bfloatPiece(a, b)), write16(at + 128, bfloatPiece(a, b));
             return;
@@ -183,12 +183,12 @@ template <int MADE, bool BF16> __device__ __forceinline__ float storeRow(const S
 }
 
 // storeRow leaves what a source makes.
-template <bool BF16> __device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums)
+__device__ __forceinline__ float storeRow(const Source &s, int tiles, u32 out, u32 sums, bool bf16)
 {
     switch (s.made) {
-    case NORMED: return storeRow<NORMED, BF16>(s, tiles, out, sums);
-    case HEADS: return storeRow<HEADS, BF16>(s, tiles, out, sums);
-    case GATED: return storeRow<GATED, BF16>(s, tiles, out, sums);
-    default: return storeRow<PLAIN, BF16>(s, tiles, out, sums);
+    case NORMED: return storeRow<NORMED>(s, tiles, out, sums, bf16);
+    case HEADS: return storeRow<HEADS>(s, tiles, out, sums, bf16);
+    case GATED: return storeRow<GATED>(s, tiles, out, sums, bf16);
+    default: return storeRow<PLAIN>(s, tiles, out, sums, bf16);
     }
 }

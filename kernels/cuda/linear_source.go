@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"fmt"
-
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
@@ -44,22 +42,30 @@ func sourceOf(o *operator) (s source, ok bool) {
 	return s, true
 }
 
+// apart reports whether t shares no byte with what s reads.
+func (s source) apart(t kernels.Tensor) bool {
+	return apart(t, s.x) && (s.gate.None() || apart(t, s.gate)) && (s.w.None() || apart(t, s.w))
+}
+
 // takes reports whether the product o can be made from s.
 func (o *operator) takes(s source) bool {
 	if s.x.Rows != 1 || s.x.Cols%4 != 0 {
 		return false
 	}
 	for _, t := range []kernels.Tensor{s.x, s.gate, s.w} {
-		if !t.None() && (t.Buf.Addr%16 != 0 || !apart(o.dst, t)) {
+		if !t.None() && t.Buf.Addr%16 != 0 {
 			return false
 		}
+	}
+	if !s.apart(o.dst) {
+		return false
 	}
 	for i := range o.weight.Impl.(weight) {
 		p := &o.weight.Impl.(weight)[i]
 		if p.host != nil || p.kind == kindFloat32 || p.orders != 0 {
 			return false
 		}
-		if _, ok := p.rowShape(); !ok {
+		if _, ok := p.rowShape(1); !ok {
 			return false
 		}
 	}
@@ -79,34 +85,49 @@ func made(ops []operator) (product *operator, s source, ok bool) {
 	return product, s, ok && product.takes(s)
 }
 
-// launchFrom queues the launches of a product that is made from s, one for each part of the weight.
-func (d *Device) launchFrom(o *operator, s source) {
+// launchFrom queues the launches of a product that is made from s, one for each part of the weight, and returns how many of the operators
+// after it they take in.
+func (d *Device) launchFrom(o *operator, s source, after []operator) int {
 	ps := o.weight.Impl.(weight)
-	for i := range ps {
-		p := &ps[i]
-		shape, _ := p.rowShape()
-		d.row(o.kind.String(), p, shape, o.dst.ColRange(p.first, p.first+p.N), s, o.add())
+	e, taken := d.endOf(o, s, after)
+	if _, ok := ps[0].rowShape(e.strips()); !ok {
+		e, taken = end{}, 0
 	}
+	for i := 0; i < len(ps); i++ {
+		p := &ps[i]
+		dst := o.dst.ColRange(p.first, p.first+p.N)
+		if e.mode == endGate {
+			dst = e.after.dst
+		}
+		shape, _ := p.rowShape(e.strips())
+		f := fewRowOf(ps[i:], shape)
+		d.row(o.kind.String(), p, shape, dst, s, e, f)
+		i += f.parts()
+	}
+	return taken
 }
 
 // row queues a product that makes x itself.
-func (d *Device) row(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, add int) {
-	d.launch(op, "linear_decode", fmt.Sprintf("linear_decode_%s_row%s", kindNames[p.kind], d.suffix(p)),
-		[3]int{ceil(p.strips(), shape.strips), 1, 1}, [3]int{32 * shape.strips * p.cut, 1, 1}, shape.sharedBytes,
-		argT(dst), arg(add), p.codes, p.scales, p.bias, arg(p.N), arg(p.tiles), arg(p.cut), arg(shape.stages),
-		arg(p.form), arg(p.record), arg(p.slots), uint64(p.magic()), arg(p.groups), arg(s.made),
-		argT(s.x), argT(s.gate), argT(s.w), arg(p.K), arg(s.w.Cols), argF(s.eps), arg(int(s.f)))
+func (d *Device) row(op string, p *part, shape decodeShape, dst kernels.Tensor, s source, e end, f few) {
+	d.launchDecode(op, "row", p, shape, dst, e, f, arg(s.made), argT(s.x), argT(s.gate), argT(s.w), arg(p.K), arg(s.w.Cols),
+		argF(s.eps), arg(int(s.f)))
+}
+
+// rowBytes is what a row takes in shared memory.
+func (p *packing) rowBytes() int {
+	n := p.tiles * p.xBytes() / 8
+	if p.offsets() {
+		n += p.tiles * 16
+	}
+	return n
 }
 
 // rowShape chooses the block for a token whose row it makes and keeps; false where that does not fit it.
-func (p *packing) rowShape() (s decodeShape, ok bool) {
-	x := p.tiles * p.xBytes() / 8
-	if p.offsets() {
-		x += p.tiles * 16
-	}
-	s.strips = p.decodeStrips()
+func (p *packing) rowShape(least int) (s decodeShape, ok bool) {
+	x := p.rowBytes()
+	s.strips = p.decodeStrips(least)
 	stage := func() int { return s.strips * p.cut * (p.tileBytes() + p.slotBytes()) }
-	for s.strips > 1 && 2*stage()+x > blockSharedBytes-rowStaticBytes {
+	for s.strips > least && 2*stage()+x > blockSharedBytes-rowStaticBytes {
 		s.strips /= 2
 	}
 	// Alone on a multiprocessor, a block has as many stages on their way as fit: they last longest while it makes its row.
@@ -114,6 +135,6 @@ func (p *packing) rowShape() (s decodeShape, ok bool) {
 	if n := (halfSharedBytes - rowStaticBytes - x) / stage(); n >= 3 && ceil(p.strips(), s.strips) > 2*leastBlocks {
 		s.stages = min(4, n)
 	}
-	s.sharedBytes = max(s.stages*stage()+x, p.cut*8*(s.strips*stripRows+4)*4)
+	s.sharedBytes = max(s.stages*stage()+x, sumBytes(p.cut, 1, s.strips))
 	return s, s.stages >= 2
 }

@@ -106,7 +106,7 @@ func TestRowThatDoesNotFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, fits := p.rowShape()
+		s, fits := p.rowShape(1)
 		what := fmt.Sprintf("%+v, K %d: %+v", c.scheme, c.K, s)
 		if fits != c.fits {
 			t.Errorf("%s: fits %v", what, fits)

@@ -157,9 +157,9 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	if err != nil {
 		t.Fatal(err)
 	}
-	shape := full.decodeShape((M + 7) / 8)
+	shape := full.decodeShape((M+7)/8, 1)
 	if M == 1 {
-		shape, _ = full.rowShape()
+		shape, _ = full.rowShape(1)
 	}
 	rows := blocks * shape.strips * 16
 	w, err := d.Load(flat(rows, K, bits, group, true))
@@ -173,9 +173,9 @@ func countDecode(t *testing.T, N, K, bits, group, M, blocks int) (*ptx.Counters,
 	name := fmt.Sprintf("linear_decode_w%d_%d", bits, roundUp(M, 8))
 	if M == 1 {
 		name = fmt.Sprintf("linear_decode_w%d_row", bits)
-		d.row("linear", p, shape, dst, source{x: x}, 0)
+		d.row("linear", p, shape, dst, source{x: x}, end{}, few{})
 	} else {
-		d.decode("linear", p, shape, dst, d.prepare("linear", p, x), 0)
+		d.decode("linear", p, shape, dst, d.prepare("linear", p, x, 0), end{}, few{})
 	}
 	if err := d.End(); err != nil {
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func TestPrefillCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.Begin()
-		d.prefill("linear", p, full.prefillShape(M), dst, d.prepare("linear", p, x), 0)
+		d.prefill("linear", p, full.prefillShape(M), dst, d.prepare("linear", p, x, 0), 0)
 		if err := d.End(); err != nil {
 			t.Fatal(err)
 		}

@@ -62,8 +62,7 @@ func (d *Device) settle() {
 // lower queues the launches of the first operators of ops, at least one, and returns how many.
 func (d *Device) lower(ops []operator) int {
 	if product, s, ok := made(ops); ok {
-		d.launchFrom(product, s)
-		return 2
+		return 2 + d.launchFrom(product, s, ops[2:])
 	}
 	switch o := &ops[0]; o.kind {
 	case rmsNorm:
@@ -73,7 +72,7 @@ func (d *Device) lower(ops []operator) int {
 	case gateMul:
 		d.launchGateMul(o)
 	case linear, linearAdd:
-		d.launchLinear(o)
+		return 1 + d.launchLinear(o, ops[1:])
 	case causalConv:
 		d.launchCausalConv(o)
 	case drop: // it says something of the operators before it

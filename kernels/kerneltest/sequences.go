@@ -87,9 +87,9 @@ func sequences(h *harness) {
 		K, F int // of the stream, and of a network or of heads
 		e    []encoding
 	}{
-		{"4 bits", 192, heads * head, []encoding{{bits: 4, typ: kernels.F16}}},
+		{"4 bits", 192, 4 * head, []encoding{{bits: 4, typ: kernels.F16}}},
 		{"4 bits and bf16", 99, heads * head, []encoding{{bits: 4, typ: kernels.F16, min: true, bias: true}, {typ: kernels.BF16}}},
-		{"8 bits", 160, heads * head, []encoding{{bits: 8, typ: kernels.BF16}}},
+		{"8 bits", 160, 4 * head, []encoding{{bits: 8, typ: kernels.BF16}}},
 		{"fp16 and float32", 70, heads * head, []encoding{{typ: kernels.F16, bias: true}, {typ: kernels.F32}}},
 		{"4 bits in another order", 64, heads * head, []encoding{{bits: 4, typ: kernels.F32, perm: 1}}},
 	} {
