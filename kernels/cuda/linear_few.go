@@ -1,6 +1,10 @@
 package cuda
 
-import "github.com/openinfer-go/openinfer/kernels"
+import (
+	"strings"
+
+	"github.com/openinfer-go/openinfer/kernels"
+)
 
 // few is a part of few outputs that is multiplied in the launch of the part before it.
 type few struct {
@@ -60,4 +64,13 @@ func (f few) args() []uint64 {
 		return make([]uint64, 7)
 	}
 	return []uint64{arg(f.kind), arg(f.blocks), f.codes, f.bias, arg(f.N), arg(f.tiles), arg(f.cut)}
+}
+
+// fewBlocksArgument is where linear_decode's arguments say how many of the first blocks are of another part.
+const fewBlocksArgument = 33
+
+// SharesLaunch reports whether a launch of this kernel with these arguments is of two parts, so that its first blocks do not speak
+// for the others: who counts a sample of blocks wants to know.
+func SharesLaunch(kernel string, args []uint64) bool {
+	return strings.HasPrefix(kernel, "linear_decode_") && args[fewBlocksArgument] > 0
 }

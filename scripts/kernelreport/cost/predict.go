@@ -131,7 +131,7 @@ func predict(l *Launch, e Entry) Estimate {
 // before have come. Making it is what is loaded without cp.async, all of it from L2, in three passes one after the other: for the
 // norm, the largest magnitude, the values. Blocks that begin later do so beside others that have their weights on the way.
 func (r *Estimate) late(n int) float64 {
-	if !strings.Contains(r.Entry, "_row") {
+	if !strings.HasPrefix(r.Entry, "linear_decode_") || !strings.Contains(r.Entry, "_row") {
 		return 0
 	}
 	c, at := &r.Counters, float64(n)*Multiprocessors
