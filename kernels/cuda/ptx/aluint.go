@@ -215,6 +215,7 @@ func clampS32(x int64) uint64 { return uint64(uint32(max(-1<<31, min(1<<31-1, x)
 func divide(quotient bool, w uint, s bool) func(a, b uint64) uint64 {
 	mask := maskOf(w)
 	return func(a, b uint64) uint64 {
+		a, b = a&mask, b&mask // a lane that is not active may hold what was in the register's place before
 		if b == 0 {
 			if quotient {
 				return mask
