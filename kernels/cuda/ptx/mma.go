@@ -150,8 +150,6 @@ type mmaScratch struct {
 	a [16][64]float64
 	b [8][64]float64 // by column
 
-	sums [32][4]float64 // by lane
-
 	kept [6][8]decoded // 16-bit factors, by operand and register
 }
 
@@ -227,42 +225,37 @@ func (w *warp) mma16(mm *mmaOp, s *mmaScratch) {
 	for r, reg := range mm.b {
 		b[r&1] = s.decode(mm, 4+r&1, reg, &w.regs[reg])
 	}
-	sums := &s.sums
+	// Of a lane all of C is read before any of D is written: they may have the same registers.
+	if mm.half {
+		c0, c1, d0, d1 := &w.regs[mm.c[0]], &w.regs[mm.c[1]], &w.regs[mm.d[0]], &w.regs[mm.d[1]]
+		for lane := range 32 {
+			s00, s01, s10, s11 := sums16(mm.k, &a, &b, lane)
+			x, y := c0[lane], c1[lane]
+			d0[lane] = half(s00+float64(halfTable[x&0xffff])) | half(s01+float64(halfTable[x>>16&0xffff]))<<16
+			d1[lane] = half(s10+float64(halfTable[y&0xffff])) | half(s11+float64(halfTable[y>>16&0xffff]))<<16
+		}
+		return
+	}
+	c0, c1, c2, c3 := &w.regs[mm.c[0]], &w.regs[mm.c[1]], &w.regs[mm.c[2]], &w.regs[mm.c[3]]
+	d0, d1, d2, d3 := &w.regs[mm.d[0]], &w.regs[mm.d[1]], &w.regs[mm.d[2]], &w.regs[mm.d[3]]
 	for lane := range 32 {
-		g, t := 8*(lane>>2), 16*(lane&3)
-		d := &sums[lane]
-		if mm.k == 16 {
-			d[0], d[1], d[2], d[3] = dot16((*[8]float64)(a[0][g:]), (*[8]float64)(a[1][g:]), (*[8]float64)(a[2][g:]), (*[8]float64)(a[3][g:]),
-				(*[16]float64)(b[0][t:]), (*[16]float64)(b[1][t:]))
-		} else {
-			d[0], d[1], d[2], d[3] = dot4(a[0][g:g+8], a[1][g:g+8], b[0][t:t+8], b[0][t+8:t+16])
-		}
+		s00, s01, s10, s11 := sums16(mm.k, &a, &b, lane)
+		x0, x1, x2, x3 := c0[lane], c1[lane], c2[lane], c3[lane]
+		d0[lane] = b32(float32(s00 + float64(f32(x0))))
+		d1[lane] = b32(float32(s01 + float64(f32(x1))))
+		d2[lane] = b32(float32(s10 + float64(f32(x2))))
+		d3[lane] = b32(float32(s11 + float64(f32(x3))))
 	}
-	for j, reg := range mm.c { // all of C before any of D, which may have the same registers
-		c := &w.regs[reg]
-		if mm.half {
-			for lane, x := range c {
-				sums[lane][2*j&3] += float64(halfTable[x&0xffff])
-				sums[lane][(2*j+1)&3] += float64(halfTable[x>>16&0xffff])
-			}
-			continue
-		}
-		for lane, x := range c {
-			sums[lane][j&3] += float64(f32(x))
-		}
+}
+
+// sums16 are the four sums of a lane, of k products each.
+func sums16(k int, a *[4]*[64]float64, b *[2]*[64]float64, lane int) (s00, s01, s10, s11 float64) {
+	g, t := 8*(lane>>2&7), 16*(lane&3)
+	if k == 16 {
+		return dot16((*[8]float64)(a[0][g:]), (*[8]float64)(a[1][g:]), (*[8]float64)(a[2][g:]), (*[8]float64)(a[3][g:]),
+			(*[16]float64)(b[0][t:]), (*[16]float64)(b[1][t:]))
 	}
-	for j, reg := range mm.d {
-		d := &w.regs[reg]
-		if mm.half {
-			for lane := range d {
-				d[lane] = half(sums[lane][2*j&3]) | half(sums[lane][(2*j+1)&3])<<16
-			}
-			continue
-		}
-		for lane := range d {
-			d[lane] = b32(float32(sums[lane][j&3]))
-		}
-	}
+	return dot4(a[0][g:g+8], a[1][g:g+8], b[0][t:t+8], b[0][t+8:t+16])
 }
 
 // decoded is a register of 16-bit factors and what they are. A kernel multiplies a fragment with
