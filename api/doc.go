@@ -58,8 +58,8 @@
 //
 // A client that closes its side of the connection, even only for writing, counts as gone.
 //
-// A stream sends its headers once the request is admitted and a comment line when nothing else was
-// sent for a while. With n above 1 or several prompts, the choice of prompt p and sequence s has
+// A stream sends a comment line when nothing else was sent for a while, and its headers with the first
+// event or comment: until then an error is a status, and a balancer may ask another node. With n above 1 or several prompts, the choice of prompt p and sequence s has
 // index p*n+s.
 //
 // Chat parts reasoning from content (package reasoning): message.reasoning_content, null when there

@@ -201,18 +201,18 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 // maxPacket is how many bytes of events gather before they are sent, however many more are ready.
 const maxPacket = 32 << 10
 
-// streamTo replies with a stream. Once it has begun, errors become its last event.
+// streamTo replies with a stream. Once something of it was sent, errors become its last event.
 func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) error {
 	out := w.sse
 	if out == nil {
-		var err error
-		if out, err = newSSE(w, g.h.WriteTimeout); err != nil {
-			return w.gone(err)
-		}
+		out = newSSE(w, g.h.WriteTimeout)
 	}
 	keepAlive := time.NewTimer(g.h.KeepAlive)
 	defer keepAlive.Stop()
 	abort := func(err error) error {
+		if !out.begun && len(out.buf) == 0 {
+			return err
+		}
 		e := asError(err)
 		w.failed(e)
 		if err := out.event(e.body()); err != nil {

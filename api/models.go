@@ -105,11 +105,7 @@ func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bo
 			return h.model(m.Name)
 		case <-tick:
 			if w.sse == nil {
-				out, err := newSSE(w, h.WriteTimeout)
-				if err != nil {
-					return m, err
-				}
-				w.sse = out
+				w.sse = newSSE(w, h.WriteTimeout)
 			}
 			w.sse.comment()
 			if err := w.sse.flush(); err != nil {

@@ -9,23 +9,19 @@ import (
 // sse writes server-sent events. Events gather in a buffer until flush, so that those which are
 // ready together leave in one packet. A client that does not take its bytes within timeout gets an
 // error instead of a goroutine that waits for it.
+//
+// Headers leave with the first event or comment. Until then a balancer may still ask another node, should this one die, and an
+// error can be a status.
 type sse struct {
 	w       http.ResponseWriter
 	rc      *http.ResponseController
 	timeout time.Duration
+	begun   bool // headers were sent
 	buf     []byte
 }
 
-// newSSE sends the headers at once: a client sees that its request was accepted however long the
-// first token takes.
-func newSSE(w http.ResponseWriter, timeout time.Duration) (*sse, error) {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no") // nginx would gather the stream
-	w.WriteHeader(http.StatusOK)
-	s := &sse{w: w, rc: http.NewResponseController(w), timeout: timeout}
-	return s, s.flush()
+func newSSE(w http.ResponseWriter, timeout time.Duration) *sse {
+	return &sse{w: w, rc: http.NewResponseController(w), timeout: timeout}
 }
 
 // event adds one event that carries v.
@@ -48,6 +44,14 @@ func (s *sse) comment() { s.buf = append(s.buf, ": keep-alive\n\n"...) }
 func (s *sse) flush() error {
 	if err := s.rc.SetWriteDeadline(time.Now().Add(s.timeout)); err != nil {
 		return err
+	}
+	if !s.begun {
+		s.begun = true
+		h := s.w.Header()
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no") // nginx would gather the stream
+		s.w.WriteHeader(http.StatusOK)
 	}
 	if len(s.buf) > 0 {
 		if _, err := s.w.Write(s.buf); err != nil {

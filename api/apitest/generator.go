@@ -41,7 +41,7 @@ type Answer struct {
 	Delay time.Duration
 	// Prefill passes before the first token.
 	Prefill time.Duration
-	// FailAfter, when above 0, ends a sequence with Err after so many tokens.
+	// FailAfter, unless it is 0, ends a sequence with Err after so many tokens; below 0: before the first.
 	FailAfter int
 	Err       error
 	// Infinite makes every second log probability minus infinity, and every third NaN.
@@ -472,7 +472,7 @@ func (s *sequence) step() engine.Event {
 	}
 	s.made++
 	ev.Usage = engine.Usage{Prompt: len(s.r.Prompt), Cached: s.a.Cached, Completion: s.made}
-	if s.a.FailAfter > 0 && s.made > s.a.FailAfter {
+	if s.a.FailAfter != 0 && s.made > max(s.a.FailAfter, 0) {
 		ev.Finish, ev.Err = engine.FinishError, s.a.Err
 		return ev
 	}

@@ -33,7 +33,7 @@ func Preset(name string) (Scenario, error) {
 		PromptTokens: 150, SharedTokens: 100, OutputTokens: 200, PromptSigma: 0.8, OutputSigma: 0.5,
 	}
 	add := func(model string, served, asked float64, ttftMillis int) {
-		s.Demands = append(s.Demands, Demand{Model: model, Times: times(served / asked), SLA: slaOf(ttftMillis)})
+		s.Demands = append(s.Demands, Demand{Model: model, Times: wanted(served / asked), SLA: slaOf(ttftMillis)})
 		s.Nodes++
 		s.Width = 1 / float64(s.Nodes)
 	}
@@ -56,8 +56,8 @@ func Preset(name string) (Scenario, error) {
 	return s, nil
 }
 
-// times is the x of which (1 - 1/3x) * 3/2x is the part served: 0 < part < 1.
-func times(part float64) float64 {
+// wanted is the x of which (1 - 1/3x) * 3/2x is the part served: 0 < part < 1.
+func wanted(part float64) float64 {
 	low, high := 1.0, 1000.0
 	for high-low > 1e-6 {
 		x := (low + high) / 2

@@ -92,14 +92,20 @@ func (r *Recorder) Served(i int, q Request, first, last time.Duration, n int) {
 }
 
 // Busy says that a node's card was busy from one time to another.
-func (r *Recorder) Busy(node int, from, to time.Duration) {
+func (r *Recorder) Busy(node int, from, to time.Duration) { r.Used(node, from, to, 1) }
+
+// Used says that a node's card was busy for a share of the time between.
+func (r *Recorder) Used(node int, from, to time.Duration, share float64) {
 	spread(from, to, func(second int, part float64) {
 		for len(r.busy[node]) <= second {
 			r.busy[node] = append(r.busy[node], 0)
 		}
-		r.busy[node][second] += part
+		r.busy[node][second] += share * part
 	})
 }
+
+// Unmetered says that nobody knows how busy the cards were.
+func (r *Recorder) Unmetered() { r.fleet.Unmetered = true }
 
 // Redispatched counts a further try of the balancer, Switched that weights came to a card.
 func (r *Recorder) Redispatched() { r.fleet.Redispatched++ }

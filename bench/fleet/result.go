@@ -1,15 +1,26 @@
 package fleet
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 )
 
+// format names the JSON of a Result. Fields keep their meaning under it.
+const format = "openinfer-fleet/1"
+
 // Result is a comparison: the first fleet against each of the others, under the same loads.
 type Result struct {
+	Format    string    `json:"format"`
 	Title     string    `json:"title"`
 	Simulated string    `json:"simulated,omitempty"` // the card that is only simulated
+	Virtual   bool      `json:"virtual,omitempty"`   // in virtual time; else over HTTP
+	Begin     time.Time `json:"begin,omitzero"`      // of the first run
+	End       time.Time `json:"end,omitzero"`        // of the last
+	Command   string    `json:"command,omitempty"`   // of this benchmark
 	Load      Load      `json:"load"`
 	Notes     []string  `json:"notes,omitempty"`
 	Fleets    []Fleet   `json:"fleets"` // means over the runs; the first is the one compared
@@ -60,8 +71,10 @@ type Fleet struct {
 	// busiest second of the fleet's.
 	MeanUtilisation float64 `json:"mean_utilisation"`
 	PeakUtilisation float64 `json:"peak_utilisation"`
-	PeakInFlight    float64 `json:"peak_in_flight"` // of the busiest second
+	PeakInFlight    float64 `json:"peak_in_flight"`      // of the busiest second
+	Unmetered       bool    `json:"unmetered,omitempty"` // nobody knows the utilisation
 	// Redispatched counts the times that the balancer tried another node; Switches those that weights came to a card.
+	// Over HTTP only the balancer knows of the first.
 	Redispatched float64 `json:"redispatched"`
 	Switches     float64 `json:"switches"`
 }
@@ -105,7 +118,7 @@ type Second struct {
 
 // NewResult compares the first fleet of each run with the others. All runs have the same fleets in the same order.
 func NewResult(s Scenario, seeds []uint64, runs [][]Fleet) Result {
-	r := Result{Load: s.Describe(seeds), Last: runs[len(runs)-1]}
+	r := Result{Format: format, Load: s.Describe(seeds), Last: runs[len(runs)-1]}
 	for i := range runs[0] {
 		var of []Fleet
 		for _, run := range runs {
@@ -209,4 +222,40 @@ func percentile(d []time.Duration, p float64) float64 {
 	slices.Sort(d)
 	i := max(0, int(math.Ceil(p*float64(len(d))))-1)
 	return float64(d[i]) / float64(time.Millisecond)
+}
+
+// Write writes r to a file as JSON, whole or not at all.
+func (r *Result) Write(path string) error {
+	b, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".part", append(b, '\n'), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}
+
+// Read reads what Write wrote.
+func Read(path string) (*Result, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := new(Result)
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Format != format {
+		return nil, fmt.Errorf("%s: format is %q, not %q", path, r.Format, format)
+	}
+	if len(r.Fleets) == 0 || len(r.Last) != len(r.Fleets) || len(r.Against) != len(r.Fleets)-1 {
+		return nil, fmt.Errorf("%s: %d fleets, %d of the last run, %d compared", path, len(r.Fleets), len(r.Last), len(r.Against))
+	}
+	for i := range r.Fleets {
+		if len(r.Fleets[i].Models) != len(r.Load.Demands) {
+			return nil, fmt.Errorf("%s: fleet %q has %d models, the load %d", path, r.Fleets[i].Name, len(r.Fleets[i].Models), len(r.Load.Demands))
+		}
+	}
+	return r, nil
 }

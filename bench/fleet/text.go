@@ -13,7 +13,7 @@ func (r Result) WriteText(w io.Writer) error {
 	first := r.Fleets[0]
 	t.printf("## %s\n\n", r.Title)
 	if r.Simulated != "" {
-		t.printf("**Simulated** %s, in virtual time. ", r.Simulated)
+		t.printf("**Simulated** %s, in %s time. ", r.Simulated, r.clock())
 	}
 	t.printf("%d nodes, %.0f s, %d runs. Numbers are means of the runs.\n\n", r.Load.Nodes, r.Load.Seconds, len(r.Load.Seeds))
 	for _, n := range r.Notes {
@@ -46,15 +46,17 @@ func (r Result) WriteText(w io.Writer) error {
 	line("all tokens", func(f *Fleet) string { return number(f.All.Tokens) })
 	line("tok/s", func(f *Fleet) string { return number(f.All.Tokens / f.Seconds) })
 	line("tok/s a node", func(f *Fleet) string { return number(f.All.Tokens / f.Seconds / float64(f.Nodes)) })
-	line("peak fleet GPU", func(f *Fleet) string { return percent(f.PeakUtilisation) })
-	line("mean fleet GPU", func(f *Fleet) string { return percent(f.MeanUtilisation) })
+	line("peak fleet GPU", func(f *Fleet) string { return f.used(f.PeakUtilisation) })
+	line("mean fleet GPU", func(f *Fleet) string { return f.used(f.MeanUtilisation) })
 	line("requests", func(f *Fleet) string { return number(f.All.Offered) })
 	line("served", func(f *Fleet) string { return number(f.All.Served) })
 	line("over capacity", func(f *Fleet) string {
 		return number(f.All.Refused) + " (" + percent(part(f.All.Refused, f.All.Offered)) + ")"
 	})
 	line("most in flight", func(f *Fleet) string { return number(f.PeakInFlight) })
-	line("tried elsewhere", func(f *Fleet) string { return number(f.Redispatched) })
+	if r.Virtual {
+		line("tried elsewhere", func(f *Fleet) string { return number(f.Redispatched) })
+	}
 	line("weights moved", func(f *Fleet) string { return number(f.Switches) })
 	t.printf("\nLatencies of what was served; tok/s are of one answer.\n\n")
 	t.row("fleet, model", "TTFT p50", "TTFT p95", "TPOT p95", "answer p95", "tok/s", "over capacity")
@@ -70,11 +72,27 @@ func (r Result) WriteText(w io.Writer) error {
 	for _, f := range r.Fleets {
 		for _, m := range f.Models {
 			t.row(fmt.Sprintf("%s %s (%d)", f.Name, m.Model, m.Cards), number(m.Offered), number(m.Served), number(m.Sellable), percent(part(m.Refused, m.Offered)),
-				number(m.Tokens), percent(m.MeanUtilisation), percent(m.PeakUtilisation))
+				number(m.Tokens), f.used(m.MeanUtilisation), f.used(m.PeakUtilisation))
 		}
 	}
 	t.printf("\n")
 	return t.err
+}
+
+// clock is the kind of time that the runs took.
+func (r Result) clock() string {
+	if r.Virtual {
+		return "virtual"
+	}
+	return "real"
+}
+
+// used is a utilisation, if it is known.
+func (f *Fleet) used(x float64) string {
+	if f.Unmetered {
+		return "–"
+	}
+	return percent(x)
 }
 
 // table writes rows and keeps the first error.

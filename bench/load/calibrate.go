@@ -111,9 +111,9 @@ func (c *Client) CountTokens(ctx context.Context, text string) (int, bool) {
 	return len(out.Tokens), true
 }
 
-// prompt fills q with about n tokens, or exactly n where prompts are ids. head, made by the same Speller, comes first and
+// Prompt fills q with about n tokens, or exactly n where prompts are ids. head, made by the same Speller, comes first and
 // counts.
-func (s *Speller) prompt(q *Request, r *rand.Rand, head head, n int) {
+func (s *Speller) Prompt(q *Request, r *rand.Rand, head Head, n int) {
 	q.PromptTokens = n
 	if s.IDs != nil {
 		q.IDs = s.ids(r, head.ids, n)
@@ -130,21 +130,22 @@ func (s *Speller) prompt(q *Request, r *rand.Rand, head head, n int) {
 	}
 }
 
-// head is what several prompts begin with.
-type head struct {
+// Head is what several prompts begin with.
+type Head struct {
 	ids    []int32
 	text   string
 	tokens int
 }
 
-func (s *Speller) head(r *rand.Rand, n int) head {
+// Head is a beginning of about n tokens, or exactly n where prompts are ids; of none it is empty.
+func (s *Speller) Head(r *rand.Rand, n int) Head {
 	if n <= 0 {
-		return head{}
+		return Head{}
 	}
 	if s.IDs != nil {
-		return head{ids: s.ids(r, nil, n), tokens: n}
+		return Head{ids: s.ids(r, nil, n), tokens: n}
 	}
-	return head{text: s.words(r, n, true), tokens: n}
+	return Head{text: s.words(r, n, true), tokens: n}
 }
 
 // ids are n ids that begin with head.

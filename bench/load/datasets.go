@@ -35,10 +35,10 @@ func (d Random) Check() error {
 func (d Random) Requests(seed uint64, s *Speller) iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
 		r := rand.New(rand.NewPCG(seed, 3))
-		prefix := s.head(r, d.Prefix)
+		prefix := s.Head(r, d.Prefix)
 		for {
 			q := &Request{MaxTokens: max(1, around(r, d.Output, d.Range))}
-			s.prompt(q, r, prefix, max(1, d.Prefix+around(r, d.Input, d.Range)))
+			s.Prompt(q, r, prefix, max(1, d.Prefix+around(r, d.Input, d.Range)))
 			if !yield(q) {
 				return
 			}
@@ -79,10 +79,10 @@ func (d Prefixes) Check() error {
 func (d Prefixes) Requests(seed uint64, s *Speller) iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		heads, upTo := make([]head, d.Count), make([]float64, d.Count)
+		heads, upTo := make([]Head, d.Count), make([]float64, d.Count)
 		sum := 0.0
 		for k := range heads {
-			heads[k] = s.head(r, d.Prefix)
+			heads[k] = s.Head(r, d.Prefix)
 			sum += math.Pow(float64(k+1), -d.Zipf)
 			upTo[k] = sum
 		}
@@ -92,7 +92,7 @@ func (d Prefixes) Requests(seed uint64, s *Speller) iter.Seq[*Request] {
 				k++
 			}
 			q := &Request{MaxTokens: d.Output, Tag: fmt.Sprint("prefix ", k)}
-			s.prompt(q, r, heads[k], d.Prefix+d.Suffix)
+			s.Prompt(q, r, heads[k], d.Prefix+d.Suffix)
 			if !yield(q) {
 				return
 			}

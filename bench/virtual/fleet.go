@@ -79,7 +79,7 @@ func Fleets(s fleet.Scenario, o FleetOptions, kinds []Kind, seeds []uint64) (fle
 		return fleet.Result{}, err
 	}
 	r := fleet.NewResult(s, seeds, runs)
-	r.Simulated = o.Card
+	r.Simulated, r.Virtual = o.Card, true
 	return r, nil
 }
 

@@ -11,6 +11,6 @@ func benchCommand() *cobra.Command {
 		Args:  noArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(benchServeCommand(), benchFleetCommand())
+	cmd.AddCommand(benchServeCommand(), benchMatrixCommand(), benchFleetCommand())
 	return cmd
 }

@@ -157,14 +157,18 @@ func commandLine(cmd *cobra.Command, without ...string) string {
 				return
 			}
 		}
-		value := f.Value.String()
+		values := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
-			value = strings.Join(list.GetSlice(), ",")
+			if values = list.GetSlice(); f.Value.Type() == "stringSlice" { // the others are given once for each
+				values = []string{strings.Join(values, ",")}
+			}
 		}
-		if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
-			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+		for _, value := range values {
+			if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
+				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
+			}
+			line += " --" + f.Name + " " + value
 		}
-		line += " --" + f.Name + " " + value
 	})
 	return line
 }
