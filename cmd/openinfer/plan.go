@@ -164,6 +164,10 @@ func commandLine(cmd *cobra.Command, without ...string) string {
 		if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
 			value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 		}
+		if f.NoOptDefVal != "" { // such as a bool: the next word would be an argument
+			line += " --" + f.Name + "=" + value
+			return
+		}
 		line += " --" + f.Name + " " + value
 	})
 	return line
