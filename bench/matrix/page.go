@@ -34,10 +34,11 @@ func Page(runs ...*Result) *page.Page {
 			p.Title += " on " + h
 		}
 		p.Lead = fmt.Sprintf("%d of %d cells measured, %d over capacity", r.Count(Measured), len(r.Cells), r.Count(OverCapacity))
-		for what, n := range map[string]int{"failed": r.Count(Failed), "not measured": r.Count(Pending)} {
-			if n > 0 {
-				p.Lead += fmt.Sprintf(", %d %s", n, what)
-			}
+		if n := r.Count(Failed); n > 0 {
+			p.Lead += fmt.Sprintf(", %d failed", n)
+		}
+		if n := r.Count(Pending); n > 0 {
+			p.Lead += fmt.Sprintf(", %d not measured", n)
 		}
 		p.Lead += "."
 	} else {
@@ -105,7 +106,10 @@ func (v *view) facts() []page.Block {
 		if r.UniquePrompts {
 			prompts = "one each"
 		}
-		when := r.Begin.Format("2006-01-02 15:04") + " UTC"
+		when := "not said"
+		if !r.Begin.IsZero() {
+			when = r.Begin.Format("2006-01-02 15:04") + " UTC"
+		}
 		if !r.End.IsZero() {
 			when += " to " + r.End.Format("15:04")
 		}
@@ -326,33 +330,50 @@ func (v *view) all() []page.Block {
 	var blocks []page.Block
 	for i, r := range v.runs {
 		t := page.Table{Columns: []string{"phase", "context", "requests at once", "status", "total tok/s", "per request tok/s", "TTFT",
-			"time between tokens", "average active", "completed", "output tokens", "measured for"}}
+			"time between tokens", "average active", "completed", "output tokens", "measured for", "why"}}
 		if len(v.runs) > 1 {
 			t.Caption = v.names[i]
 		}
-		for _, c := range r.Cells {
-			row := page.Cells(string(c.Phase), page.Tokens(c.Context), fmt.Sprint(c.Requests), string(c.Status))
-			if c.Status != Measured {
-				row[3].Note = c.Why
-				if row[3].Kind = page.Muted; c.Status == Failed {
-					row[3].Kind = page.Bad
-				}
-				for len(row) < len(t.Columns) {
-					row = append(row, page.Cell{Text: "–", Kind: page.Muted})
-				}
-				t.Rows = append(t.Rows, row)
-				continue
+		for j := range r.Cells {
+			t.Rows = append(t.Rows, r.Cells[j].row())
+		}
+		if !slices.ContainsFunc(r.Cells, func(c Cell) bool { return c.Why != "" }) {
+			t.Columns = t.Columns[:len(t.Columns)-1]
+			for j := range t.Rows {
+				t.Rows[j] = t.Rows[j][:len(t.Columns)]
 			}
-			per, between := "–", "–"
-			if c.Phase == Decode {
-				per, between = page.Rate(c.PerRequest), page.Seconds(c.ITL/1e3)
-			}
-			t.Rows = append(t.Rows, append(row, page.Cells(page.Rate(c.TokensPerSecond), per, page.Seconds(c.TTFT/1e3), between,
-				fmt.Sprintf("%.2f", c.AverageActive), fmt.Sprint(c.Completed), fmt.Sprint(c.OutputTokens), page.Seconds(c.Seconds))...))
 		}
 		blocks = append(blocks, t)
 	}
 	return blocks
+}
+
+// row is a cell in the long table.
+func (c *Cell) row() page.Row {
+	row := page.Cells(string(c.Phase), page.Tokens(c.Context), fmt.Sprint(c.Requests), string(c.Status))
+	number := func(x float64, text string) {
+		if x == 0 { // not measured, or not said
+			row = append(row, page.Cell{Text: "–", Kind: page.Muted})
+			return
+		}
+		row = append(row, page.Cell{Text: text})
+	}
+	switch c.Status {
+	case Measured:
+	case Failed:
+		row[3].Kind = page.Bad
+	default:
+		row[3].Kind = page.Muted
+	}
+	number(c.TokensPerSecond, page.Rate(c.TokensPerSecond))
+	number(c.PerRequest, page.Rate(c.PerRequest))
+	number(c.TTFT, page.Seconds(c.TTFT/1e3))
+	number(c.ITL, page.Seconds(c.ITL/1e3))
+	number(c.AverageActive, fmt.Sprintf("%.2f", c.AverageActive))
+	number(float64(c.Completed), fmt.Sprint(c.Completed))
+	number(float64(c.OutputTokens), fmt.Sprint(c.OutputTokens))
+	number(c.Seconds, page.Seconds(c.Seconds))
+	return append(row, page.Cell{Text: c.Why, Kind: page.Muted})
 }
 
 func (v *view) method() []page.Block {

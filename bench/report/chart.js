@@ -78,9 +78,10 @@
   const drawAll = () => plots.forEach(draw);
   drawAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
-  const sizes = new ResizeObserver(entries => entries.forEach(e => {
-    const u = drawn.get(e.target), width = Math.floor(e.contentRect.width);
+  // In the next frame: a size changed within the callback is reported as an error.
+  const sizes = new ResizeObserver(entries => requestAnimationFrame(() => entries.forEach(e => {
+    const u = drawn.get(e.target), width = e.target.clientWidth;
     if (u && width > 0 && width !== u.width) u.setSize({ width, height: 280 });
-  }));
+  })));
   plots.forEach(p => sizes.observe(p));
 })();

@@ -167,7 +167,11 @@ func commandLine(cmd *cobra.Command, without ...string) string {
 			if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
 				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 			}
-			line += " --" + f.Name + " " + value
+			if f.NoOptDefVal != "" { // such as a bool: the next word would be an argument
+				line += " --" + f.Name + "=" + value
+			} else {
+				line += " --" + f.Name + " " + value
+			}
 		}
 	})
 	return line
