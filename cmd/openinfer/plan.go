@@ -167,7 +167,12 @@ func commandLine(cmd *cobra.Command, without ...string) string {
 			if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
 				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 			}
-			line += " --" + f.Name + " " + value
+			switch line += " --" + f.Name; {
+			case f.Value.Type() != "bool":
+				line += " " + value
+			case value != "true":
+				line += "=" + value
+			}
 		}
 	})
 	return line
