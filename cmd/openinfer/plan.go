@@ -167,10 +167,11 @@ func commandLine(cmd *cobra.Command, without ...string) string {
 			if strings.ContainsAny(value, " \t\n'\"\\$*?&|;<>()`") {
 				value = "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 			}
-			if f.NoOptDefVal != "" { // such as a bool: the next word would be an argument
-				line += " --" + f.Name + "=" + value
-			} else {
-				line += " --" + f.Name + " " + value
+			switch line += " --" + f.Name; {
+			case f.Value.Type() != "bool":
+				line += " " + value
+			case value != "true":
+				line += "=" + value
 			}
 		}
 	})
