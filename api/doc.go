@@ -20,6 +20,8 @@
 //	GET  /health, /healthz              200, or 503 when the step loop's heartbeat is stale
 //	GET  /readyz                        200, or 503 until every model is loaded
 //	GET  /metrics, /version
+//	     /models/{id}/...               each of these as if that model were the only one: for programs that take the
+//	                                    first of /v1/models, and of each metric's series, for theirs
 //
 // With API keys configured, /v1/..., /tokenize and /detokenize need one; the others stay open, as
 // what watches a server seldom has a key.
