@@ -3,6 +3,7 @@
 "use strict";
 (() => {
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const borders = ["solid", "dashed", "dotted", "double"]; // of the same series in the legend
   const palette = 8;
   const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const drawn = new Map(); // element -> uPlot
@@ -44,6 +45,7 @@
       scales: { x: { time: false, range: (u, low, high) => few ? [low - (high - low || 1) * .03, high + (high - low || 1) * .03] : [low, high] } },
       axes: [x],
       series: [{ label: chart.x, value: (u, v) => v == null ? "–" : name(v) }],
+      legend: { markers: { dash: (u, i) => borders[chart.series[i - 1].dash % borders.length] } },
       cursor: { drag: { x: !chart.labels, y: false } },
       hooks: {
         draw: [u => {

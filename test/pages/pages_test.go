@@ -223,7 +223,7 @@ func run(name string, times float64) *matrix.Result {
 
 // pictures are those that OPENINFER_SCREENSHOTS=1 takes: from and to which line of the page.
 var pictures = map[string]struct{ from, to int }{
-	"matrix-rtx3090-simulated-desktop": {1190, 2350}, "matrix-rtx3090-simulated-phone-dark": {0, 1400}, "matrix-cpu-desktop": {1190, 2350},
+	"matrix-rtx3090-simulated-desktop": {1190, 2350}, "matrix-rtx3090-simulated-phone-dark": {0, 1400}, "matrix-cpu-desktop": {1350, 2500},
 	"fleet-desktop": {0, 1330}, "fleet-phone-dark": {950, 2200}, "plan-desktop": {0, 1100},
 }
 
