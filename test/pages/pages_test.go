@@ -40,34 +40,46 @@ var looks = []look{
 	{"phone-dark", 390, 844, []string{"--force-dark-mode"}},
 }
 
-// frame holds a page, as Chromium makes no window narrower than 500, and copies what its charts say when it has been drawn.
-const frame = `<!DOCTYPE html><html><head><meta name="color-scheme" content="light dark"><style>body { margin: 0 }</style></head>
-<body><iframe style="border: 0; display: block; width: %dpx; height: %dpx" srcdoc="%s"></iframe>
-<script>
+// frames hold pages, since Chromium makes no window narrower than 500 and starting it takes seconds. A section says for each, when all have been
+// drawn, how wide it is and what its charts say.
+const frames = `<!DOCTYPE html><html><head><meta name="color-scheme" content="light dark">
+<style>body { margin: 0 } iframe { border: 0; display: block; width: %dpx; height: %dpx }</style></head>
+<body>%s<script>
+const frames = [...document.querySelectorAll("iframe")];
+const plots = f => [...f.contentDocument.querySelectorAll(".plot")];
+const ready = f => f.contentDocument.readyState === "complete" && f.contentDocument.querySelector("main") && plots(f).every(p => p.dataset.drawn);
 const look = left => {
-	const page = document.querySelector("iframe").contentDocument, plots = [...page.querySelectorAll(".plot")];
-	const done = page.readyState === "complete" && page.querySelector("main") && plots.every(p => p.dataset.drawn);
-	if (!done && left > 0) return setTimeout(look, 100, left - 1);
-	document.documentElement.dataset.width = page.documentElement.scrollWidth;
-	document.body.append(...plots.map(p => { const c = p.cloneNode(); c.hidden = true; return c; }));
+	if (!frames.every(ready) && left > 0) return setTimeout(look, 100, left - 1);
+	for (const f of frames.filter(f => f.contentDocument.querySelector("main"))) {
+		const said = document.createElement("section");
+		said.dataset.name = f.title;
+		said.dataset.width = f.contentDocument.documentElement.scrollWidth;
+		said.hidden = true;
+		said.append(...plots(f).map(p => p.cloneNode()));
+		document.body.append(said);
+	}
 };
-setTimeout(look, 500, 50);
+setTimeout(look, 500, 20);
 </script></body></html>`
 
 var (
 	drawn   = regexp.MustCompile(`<div class="plot"[^>]*>`)
 	number  = regexp.MustCompile(`data-(series|drawn)="(\d+)"`)
 	console = regexp.MustCompile(`(?m)^.*:CONSOLE.*$`)
-	wide    = regexp.MustCompile(`<html data-width="(\d+)"`)
+	said    = regexp.MustCompile(`(?s)<section data-name="([^"]*)" data-width="(\d+)"[^>]*>(.*?)</section>`)
 	asked   = regexp.MustCompile(`"url":"((?:https?|wss?|ftp)://[^"]*)"`)
 )
 
-// faults opens a page and says what is wrong with the page.
-func faults(t *testing.T, page []byte, l look, picture string) (faults []string) {
+// faults opens pages, all at once, and says what is wrong with them.
+func faults(t *testing.T, pages map[string][]byte, l look, picture string) (faults []string) {
 	t.Helper()
 	dir := t.TempDir()
-	file := filepath.Join(dir, "frame.html")
-	if err := os.WriteFile(file, fmt.Appendf(nil, frame, l.width, l.height, template.HTMLEscapeString(string(page))), 0o666); err != nil {
+	var all strings.Builder
+	for name, page := range pages {
+		fmt.Fprintf(&all, `<iframe title="%s" srcdoc="%s"></iframe>`, name, template.HTMLEscapeString(string(page)))
+	}
+	file := filepath.Join(dir, "frames.html")
+	if err := os.WriteFile(file, fmt.Appendf(nil, frames, l.width, l.height, all.String()), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	net := filepath.Join(dir, "net.json")
@@ -90,18 +102,26 @@ func faults(t *testing.T, page []byte, l look, picture string) (faults []string)
 	for _, line := range console.FindAllString(log.String(), -1) {
 		faults = append(faults, "console: "+line)
 	}
-	if m := wide.FindStringSubmatch(out.String()); m == nil {
-		faults = append(faults, "not opened")
-	} else if width, _ := strconv.Atoi(m[1]); width > l.width {
-		faults = append(faults, fmt.Sprintf("%d wide on a screen of %d", width, l.width))
+	opened := said.FindAllStringSubmatch(out.String(), -1)
+	if len(opened) != len(pages) {
+		faults = append(faults, fmt.Sprintf("%d of %d pages opened", len(opened), len(pages)))
 	}
-	for i, plot := range drawn.FindAllString(out.String(), -1) {
-		n := map[string]string{}
-		for _, m := range number.FindAllStringSubmatch(plot, -1) {
-			n[m[1]] = m[2]
+	for _, m := range opened {
+		if width, _ := strconv.Atoi(m[2]); width > l.width {
+			faults = append(faults, fmt.Sprintf("%s: %d wide on a screen of %d", m[1], width, l.width))
 		}
-		if n["series"] == "" || n["series"] == "0" || n["series"] != n["drawn"] {
-			faults = append(faults, fmt.Sprintf("chart %d: %q of %q series drawn", i, n["drawn"], n["series"]))
+		plots := drawn.FindAllString(m[3], -1)
+		if want := len(drawn.FindAll(pages[m[1]], -1)); len(plots) != want {
+			faults = append(faults, fmt.Sprintf("%s: %d of %d charts there", m[1], len(plots), want))
+		}
+		for i, plot := range plots {
+			n := map[string]string{}
+			for _, m := range number.FindAllStringSubmatch(plot, -1) {
+				n[m[1]] = m[2]
+			}
+			if n["series"] == "" || n["series"] == "0" || n["series"] != n["drawn"] {
+				faults = append(faults, fmt.Sprintf("%s: chart %d: %q of %q series drawn", m[1], i, n["drawn"], n["series"]))
+			}
 		}
 	}
 	requests, err := os.ReadFile(net)
@@ -233,7 +253,7 @@ func takePicture(t *testing.T, name string, page []byte, l look) {
 	part := pictures[name]
 	l.height = part.to + 200 // what is near the edge is not always drawn in time
 	whole := filepath.Join(t.TempDir(), "whole.png")
-	faults(t, page, l, whole)
+	faults(t, map[string][]byte{name: page}, l, whole)
 	b, err := os.ReadFile(whole)
 	if err != nil {
 		t.Fatal(err)
@@ -256,21 +276,28 @@ func takePicture(t *testing.T, name string, page []byte, l look) {
 }
 
 func TestReports(t *testing.T) {
-	for name, p := range reports(t) {
+	all := reports(t)
+	pages := map[string][]byte{}
+	for name, p := range all {
 		if n := len(drawn.FindAll(p.html, -1)); n != p.charts || n == 0 && name != "plan" {
 			t.Errorf("%s: %d charts, want %d", name, n, p.charts)
 		}
-		for _, l := range looks {
-			t.Run(name+" "+l.name, func(t *testing.T) {
-				t.Parallel()
-				if _, ok := pictures[name+"-"+l.name]; ok && os.Getenv("OPENINFER_SCREENSHOTS") == "1" {
-					takePicture(t, name+"-"+l.name, p.html, l)
+		pages[name] = p.html
+	}
+	for _, l := range looks {
+		t.Run(l.name, func(t *testing.T) {
+			for _, f := range faults(t, pages, l, "") {
+				t.Error(f)
+			}
+			if os.Getenv("OPENINFER_SCREENSHOTS") != "1" {
+				return
+			}
+			for name, page := range pages {
+				if _, ok := pictures[name+"-"+l.name]; ok {
+					takePicture(t, name+"-"+l.name, page, l)
 				}
-				for _, f := range faults(t, p.html, l, "") {
-					t.Error(f)
-				}
-			})
-		}
+			}
+		})
 	}
 }
 
@@ -288,17 +315,20 @@ func TestFaultsAreSeen(t *testing.T) {
 	}
 	// Without its policy the page does ask.
 	open := regexp.MustCompile(`<meta http-equiv[^>]*>`).ReplaceAll(b.Bytes(), nil)
-	for name, c := range map[string]struct {
-		html []byte
-		want []string
+	still := regexp.MustCompile(`(?s)<script>.*?</script>`).ReplaceAll(b.Bytes(), nil)
+	for _, c := range []struct {
+		pages map[string][]byte
+		want  []string
 	}{
-		"policy": {b.Bytes(), []string{"console: ", "Content Security Policy", "undefinedFunction is not defined", `chart 0: "0" of "1" series drawn`, " wide on a screen of 1100"}},
-		"open":   {open, []string{"request: https://example.org/forbidden"}},
+		{map[string][]byte{"policy": b.Bytes(), "still": still, "blank": []byte("<p></p>")}, []string{
+			"console: ", "Content Security Policy", "undefinedFunction is not defined", `policy: chart 0: "0" of "1" series drawn`,
+			`still: chart 0: "" of "" series drawn`, " wide on a screen of 1100", "2 of 3 pages opened"}},
+		{map[string][]byte{"open": open}, []string{"request: https://example.org/forbidden"}},
 	} {
-		all := strings.Join(faults(t, c.html, looks[0], ""), "\n")
+		all := strings.Join(faults(t, c.pages, looks[0], ""), "\n")
 		for _, want := range c.want {
 			if !strings.Contains(all, want) {
-				t.Errorf("%s: %q is not among\n%s", name, want, all)
+				t.Errorf("%q is not among\n%s", want, all)
 			}
 		}
 	}
