@@ -287,6 +287,22 @@ func TestRefusesNamingTheFlag(t *testing.T) {
 	}
 }
 
+// TestCacheTokens: what a server says of its whole KV cache goes before what its blocks come to.
+func TestCacheTokens(t *testing.T) {
+	for labels, want := range map[string]int{
+		`block_size="16",num_gpu_blocks="125"`:                               2000,
+		`block_size="16",num_gpu_blocks="125",kv_cache_size_tokens="1504"`:   1504,
+		`block_size="16",num_gpu_blocks="125",kv_cache_size_tokens="None"`:   2000,
+		`block_size="16",num_gpu_blocks="None",kv_cache_size_tokens="10576"`: 10576,
+		`block_size="16",num_gpu_blocks="None"`:                              0,
+	} {
+		s := Server{Model: "m"}
+		if s.readMetrics([]byte("vllm:cache_config_info{" + labels + "} 1\n")); s.CacheTokens != want {
+			t.Errorf("%s: %d tokens, want %d", labels, s.CacheTokens, want)
+		}
+	}
+}
+
 // TestLiveTable: what is seen after two statuses is the second alone, its end if the terminal is low; Ctrl-C interrupts.
 func TestLiveTable(t *testing.T) {
 	r := &Result{Server: Server{Model: "m", URL: "u", Simulated: "a card"}, Cells: []Cell{
