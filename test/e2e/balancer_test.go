@@ -153,7 +153,7 @@ func TestBalancerLosesNothing(t *testing.T) {
 // TestBalancerWeighs: a node that has less free gets less.
 func TestBalancerWeighs(t *testing.T) {
 	f := balanced(t, 3, haproxy.Fleet{})
-	occupy(t, f.Nodes[0].URL, 120)
+	occupy(t, f.Nodes[0].URL, 160)
 	eventually(t, "a weight for what is free", func() bool { return count(t, serverOf(t, f, "node1").Weight) <= 50 })
 	if w := count(t, serverOf(t, f, "node2").Weight); w < 90 {
 		t.Errorf("a free node's weight is %d", w)
@@ -221,4 +221,22 @@ func TestBalancerRefusals(t *testing.T) {
 		t.Errorf("another key: %d: %s", r.Status, r.Reason)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestBalancerDrainEnds: what still runs when a node's time to drain is over ends with an error event, not with a broken stream.
+func TestBalancerDrainEnds(t *testing.T) {
+	f := balanced(t, 2, haproxy.Fleet{}, "--drain-timeout", "1s")
+	live := new(load.Live)
+	c := clientOf(t, f.URL, "")
+	ended := make(chan []*load.Record, 1)
+	go func() { ended <- load.Run(t.Context(), c, requests(4, 100_000), load.Options{Concurrency: 4, Live: live}).Records }()
+	eventually(t, "all run", func() bool { return live.Running.Load() == 4 && live.Tokens.Load() > 100 })
+	for _, n := range f.Nodes {
+		_ = n.Signal(syscall.SIGTERM)
+	}
+	for _, r := range <-ended {
+		if r.Outcome != load.Failed || r.Tokens == 0 || !strings.Contains(r.Reason, "shut") {
+			t.Errorf("request %d: %v after %d tokens: %q", r.Index, r.Outcome, r.Tokens, r.Reason)
+		}
+	}
 }
