@@ -24,6 +24,7 @@ type metrics struct {
 // modelMetrics are one model's children of the histograms, looked up once.
 type modelMetrics struct {
 	ttft, tpot, itl, e2e, queue prometheus.Observer
+	recent                      recent
 }
 
 // Buckets in seconds; like vLLM's where it has them, with finer ones below for small models.
@@ -48,7 +49,8 @@ func newMetrics(gen Generator, version string) *metrics {
 	queue := histogram("vllm:request_queue_time_seconds", "From admission to the first step.", requestBuckets)
 	for _, info := range gen.Models() {
 		n := info.Name
-		m.models[n] = &modelMetrics{ttft.WithLabelValues(n), tpot.WithLabelValues(n), itl.WithLabelValues(n), e2e.WithLabelValues(n), queue.WithLabelValues(n)}
+		m.models[n] = &modelMetrics{ttft: ttft.WithLabelValues(n), tpot: tpot.WithLabelValues(n), itl: itl.WithLabelValues(n),
+			e2e: e2e.WithLabelValues(n), queue: queue.WithLabelValues(n)}
 	}
 	m.replies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "openinfer_http_replies_total",
 		Help: "Replies by path and status; 499 is a client that went away."}, []string{"path", "status"})
@@ -89,8 +91,10 @@ func (m *metrics) observe(g *generation, c *choice, u update) {
 		if c.firstToken.IsZero() {
 			c.firstToken = now
 			mm.ttft.Observe(now.Sub(g.arrival).Seconds())
+			mm.recent.first(now, now.Sub(g.arrival), k)
 			mm.queue.Observe(u.Usage.Queued.Seconds())
 		} else {
+			mm.recent.next(now, now.Sub(c.lastToken), k)
 			gap := now.Sub(c.lastToken).Seconds() / float64(k)
 			for range k {
 				mm.itl.Observe(gap)

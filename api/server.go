@@ -41,6 +41,7 @@ type Handler struct {
 	keys        keyring
 	bodies      *bodies
 	metrics     *metrics
+	running     running
 	fingerprint string
 	routes      map[string]route
 }
@@ -91,6 +92,8 @@ func New(gen Generator, o Options) *Handler {
 		"/v1/completions":      {method: "POST", serve: h.completions},
 		"/v1/models/load":      {method: "POST", serve: h.load},
 		"/v1/models/unload":    {method: "POST", serve: h.unload},
+		"/v1/state":            {method: "GET", quiet: true, serve: h.snapshot},
+		"/v1/requests/cancel":  {method: "POST", serve: h.cancel},
 		"/tokenize":            {method: "POST", serve: h.tokenize},
 		"/detokenize":          {method: "POST", serve: h.detokenize},
 		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},
@@ -99,6 +102,7 @@ func New(gen Generator, o Options) *Handler {
 		"/readyz":              {method: "GET", open: true, quiet: true, serve: h.ready},
 		"/metrics":             {method: "GET", open: true, quiet: true, serve: h.scrape},
 	}
+	h.addPage()
 	return h
 }
 
