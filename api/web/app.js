@@ -10,22 +10,20 @@ import { startPool } from "./pool.js";
 const every = { server: 1000, chat: 4000 }; // milliseconds between snapshots
 let view = "";
 let refused = false; // the reader gave no key
-let timer = 0;
+let timer = 0, asked = 0;
 
 function show() {
   view = location.hash === "#server" ? "server" : "chat";
   for (const name of ["chat", "server"]) {
-    byId(name).hidden = name !== view;
-    byId("to-" + name).toggleAttribute("aria-current", name === view);
-    if (name === view) byId("to-" + name).setAttribute("aria-current", "page");
+    byId(name + "-view").hidden = name !== view;
+    byId("to-" + name).setAttribute("aria-current", name === view ? "page" : "false");
   }
-  document.body.dataset.view = view;
   poll();
 }
 
 async function poll() {
   clearTimeout(timer);
-  const mine = timer = setTimeout(() => {}, 0); // a later call takes over
+  const mine = ++asked; // a later call takes over
   if (document.hidden) return;
   let pause = every[view];
   try {
@@ -48,7 +46,7 @@ async function poll() {
     server.showProblem(inWords(error));
     health(error.status === 401 ? "needs a key" : "not reachable", "bad");
   }
-  if (timer === mine) timer = setTimeout(poll, pause);
+  if (asked === mine) timer = setTimeout(poll, pause);
 }
 
 function health(text, kind) {

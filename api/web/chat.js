@@ -283,7 +283,7 @@ export function start() {
     form.requestSubmit();
   });
   area.addEventListener("input", fit);
-  byId("chat").addEventListener("keydown", e => { if (e.key === "Escape") stop(); });
+  byId("chat-view").addEventListener("keydown", e => { if (e.key === "Escape") stop(); });
   byId("stop").addEventListener("click", stop);
   byId("clear").addEventListener("click", () => {
     stop();

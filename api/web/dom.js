@@ -9,8 +9,13 @@ export function element(name, properties = {}, ...children) {
     else if (key.includes("-") || key === "role" || key === "scope") e.setAttribute(key, value);
     else e[key] = value;
   }
-  e.append(...children);
-  return e;
+  return fill(e, children);
+}
+
+// fill appends any number of children.
+export function fill(parent, children) {
+  for (const c of children) parent.append(c);
+  return parent;
 }
 
 export const byId = id => document.getElementById(id);

@@ -3,7 +3,7 @@
 //
 // A text that grows is parsed into blocks each time, and only the blocks that changed are made anew.
 
-import { element } from "./dom.js";
+import { element, fill } from "./dom.js";
 
 const deepest = 8; // nested quotes and lists; emphasis within emphasis
 
@@ -151,7 +151,7 @@ function list(lines, depth) {
   const done = () => {
     if (!item) return;
     const li = within(element("li"), item, depth);
-    if (li.childElementCount > 0 && li.firstChild.tagName === "P") li.firstChild.replaceWith(...li.firstChild.childNodes); // tight
+    if (li.childElementCount > 0 && li.firstChild.tagName === "P") unwrap(li.firstChild); // tight
     const task = /^\[([ xX])\] /.exec(li.firstChild?.nodeType === Node.TEXT_NODE ? li.firstChild.data : "");
     if (task) li.firstChild.data = (task[1] === " " ? "☐ " : "☑ ") + li.firstChild.data.slice(4);
     e.append(li);
@@ -171,14 +171,19 @@ function list(lines, depth) {
   return e;
 }
 
+function unwrap(e) {
+  while (e.firstChild) e.before(e.firstChild);
+  e.remove();
+}
+
 function table(lines) {
   const cells = line => line.trim().replace(/^\||\|$/g, "").split(/(?<!\\)\|/).map(c => c.trim().replaceAll("\\|", "|"));
   const head = cells(lines[0]);
   const right = cells(lines[1]).map(c => c.endsWith(":") && !c.startsWith(":"));
-  const row = (line, name) => element("tr", {}, ...cells(line).slice(0, head.length).map((c, i) =>
+  const row = (line, name) => fill(element("tr"), cells(line).slice(0, head.length).map((c, i) =>
     inline(element(name, right[i] ? { class: "number" } : {}), c, 0)));
   return element("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Table" }, element("table", {},
-    element("thead", {}, row(lines[0], "th")), element("tbody", {}, ...lines.slice(2).map(l => row(l, "td")))));
+    element("thead", {}, row(lines[0], "th")), fill(element("tbody"), lines.slice(2).map(l => row(l, "td")))));
 }
 
 const longest = 2000; // text or address of a link
@@ -196,7 +201,7 @@ const wordy = /[\p{L}\p{N}]/u;
 
 // inline appends a text with its emphasis, code and links. What has no end is text; that it has none is remembered, so that
 // a text of openings alone costs no more than its length.
-function inline(parent, text, depth) {
+function inline(parent, text, depth, links = true) {
   let plain = "";
   const none = new Set(); // closings that do not come any more
   const find = (what, from) => {
@@ -245,26 +250,26 @@ function inline(parent, text, depth) {
         i = past;
         continue;
       }
-      put(inline(element(mark === "~~" ? "del" : mark.length === 2 ? "strong" : "em"), text.slice(i + mark.length, end), depth + 1));
+      put(inline(element(mark === "~~" ? "del" : mark.length === 2 ? "strong" : "em"), text.slice(i + mark.length, end), depth + 1, links));
       i = end + mark.length;
     } else if (c === "[" || c === "!" && text[i + 1] === "[") {
       const open = i + (c === "!" ? 2 : 1);
-      const middle = open + text.slice(open, open + longest).indexOf("]("), end = middle < open ? -1 : find(")", middle + 2);
+      const middle = links ? open + text.slice(open, open + longest).indexOf("](") : -1, end = middle < open ? -1 : find(")", middle + 2);
       if (end < 0 || end - middle > longest) { plain += text.slice(i, open); i = open; continue; }
       const label = text.slice(open, middle), target = text.slice(middle + 2, end).trim().split(/\s/)[0].replace(/^<|>$/g, "");
       put(link(target, c === "!" ? "image: " + (label || target) : label, depth));
       i = end + 1;
     } else if (c === "<") {
-      const auto = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/i.exec(text.slice(i, i + 2100));
+      const auto = links && /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/i.exec(text.slice(i, i + 2100));
       if (!auto) { plain += c; i++; continue; }
-      put(link(auto[1], auto[1], deepest));
+      put(link(auto[1], "", depth));
       i += auto[0].length;
     } else if (c === "!") {
       plain += c;
       i++;
     } else if (text.startsWith("http", i)) {
-      const address = withoutStop(/^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(i, i + 2100))?.[0] ?? "");
-      if (address.length > 8) put(link(address, address, deepest));
+      const address = !links ? "" : withoutStop(/^https?:\/\/[^\s<>"'`]{1,2000}/.exec(text.slice(i, i + 2100))?.[0] ?? "");
+      if (address.length > 8) put(link(address, "", depth));
       else plain += text.slice(i, i + 4);
       i += Math.max(address.length > 8 ? address.length : 0, 4);
     } else {
@@ -295,17 +300,18 @@ function ending(text, from, mark, find) {
   return -1;
 }
 
-// link is an element that leads to an address, or its text when that is none of http, https or mailto.
-function link(target, label, depth) {
+// link is an element that leads to an address, or its text when that is none of http, https or mailto. Without a text it
+// shows the address. There is no link within a link.
+function link(target, text, depth) {
   let address = null;
   try {
     address = new URL(target);
   } catch { /* it is none */ }
-  if (!address || !["http:", "https:", "mailto:"].includes(address.protocol)) {
-    return inline(element("span"), label, Math.max(depth, deepest - 1) + 1);
-  }
+  if (!address || !["http:", "https:", "mailto:"].includes(address.protocol)) return inline(element("span"), text || target, depth + 1, false);
   const a = element("a", { href: address.href, rel: "noopener noreferrer nofollow", target: "_blank", title: address.href });
-  if (depth >= deepest) a.append(label);
-  else inline(a, label.replaceAll("](", "] ("), deepest);
-  return a;
+  if (!text) {
+    a.append(target);
+    return a;
+  }
+  return inline(a, text, depth + 1, false);
 }

@@ -17,7 +17,7 @@ const bytes = n => {
   }
   return n + " B";
 };
-export const time = ms => ms == null ? "–" : ms < 9.95 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : Math.floor(ms / 60000) + " min " + Math.floor(ms / 1000 % 60) + " s";
+export const time = ms => ms == null ? "–" : ms === 0 ? "0" : ms < 9.95 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : ms < 60000 ? (ms / 1000).toFixed(1) + " s" : Math.floor(ms / 60000) + " min " + Math.floor(ms / 1000 % 60) + " s";
 const rate = x => x >= 100 ? x.toFixed(0) : x > 0 ? x.toFixed(1) : "0";
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 const whole = n => n.toLocaleString("en");
@@ -67,7 +67,7 @@ function showFacts(s) {
 // showMemory shows what the device's memory is divided into, and the pages of the pool.
 function showMemory(s, names) {
   const m = s.memory, pool = s.pool, parts = [];
-  setText(byId("memory-note"), [m.device, bytes(m.bytes)].filter(Boolean).join(", "));
+  setText(byId("memory-note"), m.device ? `${m.device}; ${bytes(m.bytes)} for models` : "");
   let resident = 0;
   s.models.forEach((x, i) => {
     if (x.state !== "resident") return;

@@ -1,0 +1,287 @@
+package browser
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/openinfer-go/openinfer/api"
+)
+
+// chromium is one browser for all tests; each has a tab with storage of its own.
+var chromium context.Context
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "openinfer-chromium-")
+	if err != nil {
+		panic(err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.NoSandbox, chromedp.UserDataDir(dir), chromedp.WSURLReadTimeout(time.Minute),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
+	var end context.CancelFunc
+	chromium, end = chromedp.NewContext(allocator)
+	if err := chromedp.Do(chromium); err != nil {
+		fmt.Fprintln(os.Stderr, "chromium (scripts/deps.sh installs it):", err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	end()
+	stop()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// serve serves a generator on a free port and returns its address.
+func serve(t *testing.T, gen api.Generator, o api.Options) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s := api.NewServer(api.New(gen, o))
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// look is how a page is opened.
+type look struct {
+	width, height int64
+	dark, phone   bool
+}
+
+var (
+	desktop = look{width: 1280, height: 860}
+	phone   = look{width: 390, height: 844, phone: true}
+)
+
+// tab is an open page, with what it did wrong.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+	url string
+
+	mu       sync.Mutex
+	faults   []string
+	expected []string // parts of what is no fault
+}
+
+// open opens an address in a tab of its own. What it does wrong fails the test at its end.
+func open(t *testing.T, url string, l look) *tab {
+	t.Helper()
+	// A browser context of its own: storage and keys of other tests stay theirs.
+	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	p := &tab{t: t, ctx: ctx, url: url}
+	origin := strings.SplitAfterN(url, "/", 4)
+	base := strings.TrimSuffix(strings.Join(origin[:3], ""), "/")
+	t.Cleanup(func() {
+		stop()
+		cancel()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, f := range p.faults {
+			t.Error(f)
+		}
+	})
+	err := chromedp.Listen(ctx, func(ev any) {
+		switch e := ev.(type) {
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+				p.fault("console: %s", arguments(e))
+			}
+		case *log.EventEntryAdded: // a policy that was broken, a file that is missing
+			if e.Entry.Level == log.EntryLevelError || e.Entry.Level == log.EntryLevelWarning {
+				p.fault("log: %s %s", e.Entry.Text, e.Entry.URL)
+			}
+		case *runtime.EventExceptionThrown:
+			p.fault("exception: %s %s:%d", e.ExceptionDetails.Text, e.ExceptionDetails.URL, e.ExceptionDetails.LineNumber)
+		case *network.EventRequestWillBeSent:
+			if u := e.Request.URL; !strings.HasPrefix(u, base+"/") && u != "about:blank" {
+				p.fault("request: %s", u)
+			}
+		case *page.EventJavascriptDialogOpening:
+			p.fault("a dialog was opened: %s", e.Message)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := "light"
+	if l.dark {
+		scheme = "dark"
+	}
+	_, err = chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var as []chromedp.EmulateViewportOption
+	if l.phone {
+		as = append(as, chromedp.EmulateMobile, chromedp.EmulateTouch)
+	}
+	p.run(chromedp.EmulateViewport(l.width, l.height, as...), chromedp.Navigate(url))
+	return p
+}
+
+func arguments(e *runtime.EventConsoleAPICalled) string {
+	var b strings.Builder
+	for _, a := range e.Args {
+		fmt.Fprintf(&b, "%s %s ", a.Value, a.Description)
+	}
+	return b.String()
+}
+
+// expect says what is no fault: a part of a console line.
+func (p *tab) expect(part string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = append(p.expected, part)
+}
+
+// fault notes what the page did wrong.
+func (p *tab) fault(format string, args ...any) {
+	s := fmt.Sprintf(format, args...)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.expected {
+		if strings.Contains(s, e) {
+			return
+		}
+	}
+	p.faults = append(p.faults, s)
+}
+
+func (p *tab) run(actions ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	if err := chromedp.Do(p.ctx, actions...); err != nil {
+		p.t.Fatalf("%v\n%s", err, p.text("body"))
+	}
+}
+
+// eval evaluates an expression, which may be a promise.
+func eval[T any](p *tab, expression string) T {
+	p.t.Helper()
+	v, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+	if err != nil {
+		p.t.Fatalf("%s: %v", expression, err)
+	}
+	return v
+}
+
+// text is what an element shows, "" when there is none.
+func (p *tab) text(selector string) string {
+	s, _ := chromedp.Run(p.ctx, chromedp.Evaluate[string](fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector)))
+	return s
+}
+
+// until waits for an expression to be true.
+func (p *tab) until(what, expression string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if eval[bool](p, "Boolean("+expression+")") {
+			return
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("waited in vain until %s: %s\n%s", what, expression, p.text("body"))
+		}
+	}
+}
+
+// say types a prompt and sends it.
+func (p *tab) say(text string) {
+	p.t.Helper()
+	p.run(chromedp.SetValue(chromedp.ID("prompt"), text), chromedp.Click(chromedp.ID("send")))
+}
+
+// done waits until nobody answers.
+func (p *tab) done() {
+	p.t.Helper()
+	p.until("all answers are there", `document.querySelectorAll(".answer").length > 0 && !document.querySelector(".answer.busy")`)
+}
+
+// choose checks exactly these models.
+func (p *tab) choose(models ...string) {
+	p.t.Helper()
+	p.until("models are listed", `document.querySelectorAll(".choice input").length > 0`)
+	ok := eval[bool](p, fmt.Sprintf(`(() => {
+		const want = new Set(%s);
+		document.querySelectorAll(".choice").forEach(c => { if (c.querySelector("input").checked !== want.has(c.querySelector(".name").textContent)) c.querySelector("input").click(); });
+		return document.querySelectorAll(".choice input:checked").length === want.size;
+	})()`, list(models)))
+	if !ok {
+		p.t.Fatalf("no models %v in %s", models, p.text("#choices"))
+	}
+}
+
+func list(words []string) string {
+	var b strings.Builder
+	for i, w := range words {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "%q", w)
+	}
+	return "[" + b.String() + "]"
+}
+
+// fits says that nothing sticks out of the window sideways, and names what does.
+func (p *tab) fits() {
+	p.t.Helper()
+	wide := eval[[]string](p, `(() => {
+		const w = innerWidth, all = [];
+		if (document.documentElement.scrollWidth > w) all.push("document " + document.documentElement.scrollWidth + " of " + w);
+		const scrolls = e => { for (; e && e !== document.body; e = e.parentElement) if (["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX) && e.getBoundingClientRect().right <= w + 1) return true; return false; };
+		document.querySelectorAll("body *").forEach(e => { const r = e.getBoundingClientRect(); if (r.width > 0 && r.right > w + 1 && !scrolls(e.parentElement)) all.push(e.tagName + "." + e.className + " to " + r.right); });
+		for (const id of ["turns", "server-view"]) { const e = document.getElementById(id); if (e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1) all.push(id + " scrolls sideways"); }
+		return all;
+	})()`)
+	for _, s := range wide {
+		p.t.Errorf("sideways: %s", s)
+	}
+}
+
+func (p *tab) picture(file string) {
+	p.t.Helper()
+	b, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(file, b, 0o666)
+	}
+	if err != nil {
+		p.t.Error(err)
+	}
+}
+
+// get asks a server directly.
+func get(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
