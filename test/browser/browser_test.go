@@ -89,7 +89,7 @@ func open(t *testing.T, url string, l look) *tab {
 	t.Helper()
 	// A browser context of its own: storage and keys of other tests stay theirs.
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
-	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
 	p := &tab{t: t, ctx: ctx, url: url}
 	origin := strings.SplitAfterN(url, "/", 4)
 	base := strings.TrimSuffix(strings.Join(origin[:3], ""), "/")
@@ -197,7 +197,7 @@ func (p *tab) text(selector string) string {
 // until waits for an expression to be true.
 func (p *tab) until(what, expression string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if eval[bool](p, "Boolean("+expression+")") {
 			return
 		}
