@@ -22,9 +22,6 @@ var errCancelled = &apiError{status: http.StatusGone, kind: "cancelled", code: "
 func (r *running) enter(ctx context.Context, id string) (inner context.Context, leave func()) {
 	inner, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
-	if r.cancels == nil {
-		r.cancels = map[string]context.CancelCauseFunc{}
-	}
 	r.cancels[id] = cancel
 	r.mu.Unlock()
 	return inner, func() {

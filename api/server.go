@@ -41,7 +41,7 @@ type Handler struct {
 	keys        keyring
 	bodies      *bodies
 	metrics     *metrics
-	running     running
+	running     *running
 	fingerprint string
 	routes      map[string]route
 }
@@ -84,6 +84,7 @@ func New(gen Generator, o Options) *Handler {
 		Options: o, gen: gen, keys: newKeyring(o.Keys),
 		bodies:      &bodies{limit: o.BodyLimit, timeout: o.BodyTimeout, total: o.BodyMemory},
 		metrics:     newMetrics(gen, o.Version),
+		running:     &running{cancels: map[string]context.CancelCauseFunc{}},
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
 	h.routes = map[string]route{

@@ -28,10 +28,6 @@ func (h *Handler) stateAt(now time.Time) *state.State {
 	}
 	p := &occupied.Plan
 	s.Memory = state.Memory{Device: p.Device, Bytes: p.FreeBytes, Weights: p.WeightBytes, Shared: p.WeightLimit > 0, KV: p.KVBytes, Scratch: p.ScratchBytes}
-	use := [...]int{engine.FreePage: state.Free, engine.LivePage: state.Live, engine.CachedPage: state.Cached}
-	for _, run := range occupied.Pages {
-		s.Pool.Map = append(s.Pool.Map, [3]int{run.Model, use[run.Use], run.Pages})
-	}
 	counts := map[string]*engine.ModelStats{}
 	for i := range stats.Models {
 		counts[stats.Models[i].Name] = &stats.Models[i]
@@ -51,6 +47,18 @@ func (h *Handler) stateAt(now time.Time) *state.State {
 		}
 		s.History.Models = append(s.History.Models, h.metrics.models[info.Name].recent.fill(now, &m))
 		s.Models = append(s.Models, m)
+	}
+	use := [...]int{engine.FreePage: state.Free, engine.LivePage: state.Live, engine.CachedPage: state.Cached}
+	index := map[string]int{"": state.Nobody}
+	for i, m := range s.Models {
+		index[m.ID] = i
+	}
+	for _, run := range occupied.Pages {
+		i, known := index[run.Model]
+		if !known {
+			i = state.Unknown
+		}
+		s.Pool.Map = append(s.Pool.Map, [3]int{i, use[run.Use], run.Pages})
 	}
 	s.Unlisted = max(0, len(occupied.Sequences)-maxListed)
 	s.Requests = make([]state.Request, 0, len(occupied.Sequences)-s.Unlisted)

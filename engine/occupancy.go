@@ -20,7 +20,7 @@ type Occupancy struct {
 
 // PageRun is pages of the pool that follow each other and are alike.
 type PageRun struct {
-	Model int     // whose they are, by its place in Options.Models; -1: free
+	Model string  // whose they are; "": free
 	Use   PageUse // of each
 	Pages int
 }
@@ -73,7 +73,10 @@ func (e *Engine) Occupancy() Occupancy {
 	})
 	o.Pages = make([]PageRun, len(runs))
 	for i, r := range runs {
-		o.Pages[i] = PageRun{Model: r.Cache, Use: r.Use, Pages: r.Pages}
+		o.Pages[i] = PageRun{Use: r.Use, Pages: r.Pages}
+		if r.Cache >= 0 { // the pool's caches are in the order of the models
+			o.Pages[i].Model = e.models[r.Cache].name()
+		}
 	}
 	slices.SortFunc(o.Sequences, func(a, b SequenceInfo) int {
 		switch {

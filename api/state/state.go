@@ -41,10 +41,16 @@ type Pool struct {
 	Live   int `json:"live"`
 	Cached int `json:"cached"`
 	Free   int `json:"free"`
-	// Map is every page in order, as runs of [model, use, pages]: the model's place in Models, or -1; use as below.
+	// Map is every page in order, as runs of [model, use, pages]: the model's place in Models, or Nobody or Unknown; use as below.
 	// A page with one live block is live here.
 	Map [][3]int `json:"map"`
 }
+
+// Models in Pool.Map that have no place in Models.
+const (
+	Nobody  = -1 // the page is free
+	Unknown = -2 // the page is that of a model that is not listed
+)
 
 // Uses in Pool.Map.
 const (

@@ -38,6 +38,9 @@ func (s *screen) style(st lipgloss.Style, text string) string {
 }
 
 func (s *screen) of(model int, text string) string {
+	if model < 0 {
+		return text
+	}
 	return s.style(lipgloss.NewStyle().Foreground(lipgloss.Color(palette[model%len(palette)])), text)
 }
 
@@ -183,7 +186,12 @@ func (s *screen) pool(width int) string {
 	return b.String()
 }
 
-func letter(model int, from rune) string { return string(from + rune(model%26)) }
+func letter(model int, from rune) string {
+	if model < 0 {
+		return "#"
+	}
+	return string(from + rune(model%26))
+}
 
 // models is the table of models.
 func (s *screen) models() []string {

@@ -44,7 +44,7 @@ func TestScreen(t *testing.T) {
 	s := screen{url: "http://h", now: sample(), before: before, width: 160, plain: true}
 	text := s.String()
 	for _, want := range []string{
-		"OpenInfer  1.0  http://h  ready  simulated X1", "123 tok/s ▁▁█", "3 running, 1 waiting", "device 40 % busy", "2 refused, 9 finished",
+		"OpenInfer  1.0  http://h  ready  simulated X1", "123 tok/s ▁▂█", "3 running, 1 waiting", "device 40 % busy", "2 refused, 9 finished",
 		"Memory  card X1: weights 8.00 GiB of 20.00 GiB, KV cache 10.00 GiB, other 18.00 GiB", "60 pages live, 20 cached, 20 free, 2.0 MiB each",
 		strings.Repeat("A", 60) + strings.Repeat("b", 20) + strings.Repeat("·", 20),
 		"A one  resident", "250 ms  1.50 s  21.5 ms", "B two  parked", "abcdefgh", "12  400", "first in 900 ms, due", "zzzzzzzz.2", "2048  5000", "30.0 ms per token, cannot be met", "and 4 more",

@@ -57,9 +57,11 @@ export function counts(runs) {
   return all;
 }
 
+const nameOf = (names, model) => names[model] ?? "other models"; // that this server does not list
+
 function describe(runs, names, total) {
   const parts = [`${total} pages of the KV cache`];
-  for (const [model, n] of counts(runs)) parts.push(model < 0 ? `${n[0]} free` : `${names[model]}: ${n[1]} live, ${n[2]} cached`);
+  for (const [model, n] of counts(runs)) parts.push(model === -1 ? `${n[0]} free` : `${nameOf(names, model)}: ${n[1]} live, ${n[2]} cached`);
   return parts.join("; ");
 }
 
@@ -71,7 +73,7 @@ export function startPool() {
     let left = page, text = "";
     for (const [model, use, pages] of latest.runs) {
       if (left < pages) {
-        text = `page ${page + 1}: ` + (model < 0 ? "free" : `${latest.names[model]}, ${uses[use]}`);
+        text = `page ${page + 1}: ` + (model === -1 ? "free" : `${nameOf(latest.names, model)}, ${uses[use]}`);
         break;
       }
       left -= pages;

@@ -32,7 +32,7 @@ export function showState(s) {
   keyed(byId("models"), s.models.map((m, i) => ({ ...m, index: i })), m => m.id, makeCard, updateCard);
   const h = s.history, n = h.models[0]?.tokens_per_second.length ?? 0;
   const times = Array.from({ length: n }, (_, i) => h.end - (n - i) * h.slot_seconds + h.slot_seconds / 2);
-  drawChart("chart-rate", "Tokens per second", times, names, h.models.map(m => m.tokens_per_second), rate);
+  drawChart("chart-rate", "Tokens per second", times, names, h.models.map(m => m.tokens_per_second), x => String(Math.round(x * 10) / 10));
   drawChart("chart-ttft", "Time to first token", times, names, h.models.map(m => m.ttft_ms), time);
   drawChart("chart-tpot", "Time per output token", times, names, h.models.map(m => m.tpot_ms), time);
   showRequests(s, names);

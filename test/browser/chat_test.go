@@ -253,17 +253,3 @@ func TestToolCalls(t *testing.T) {
 		t.Errorf("%q", m)
 	}
 }
-
-// tale is what the pictures show.
-func tale(prompt string) apitest.Answer {
-	texts := []string{
-		"<think>The reader knows what a KV cache is.</think>Every model keeps keys and values of the tokens it has seen: its **KV cache**. Here all of them " +
-			"live in one pool of equal pages:\n\n- a page belongs to one model *at a time*;\n- an idle model's pages serve whoever needs them;\n- nothing is split by hand.\n",
-		"Think of a car park without reserved places.\n\n| | reserved | shared |\n|---|--:|--:|\n| memory in use | 41 % | 93 % |\n| refused | 212 | 3 |\n\nThe second column is what a pool gives.",
-		"In short: `pages` are given out as sequences grow.\n\n```go\nif !cache.Extend(table, n, 0) {\n\tsched.preempt(youngest)\n}\n```\n\nWho asks for more than there is [waits its turn](https://example.org).",
-	}
-	taleTurn++
-	return apitest.Answer{Text: texts[taleTurn%3], Delay: 2 * time.Millisecond, Prefill: time.Duration(80+60*(taleTurn%3)) * time.Millisecond, Cached: 16}
-}
-
-var taleTurn int

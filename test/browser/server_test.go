@@ -128,7 +128,6 @@ func comparePool(t *testing.T, p *tab, url string) {
 	t.Helper()
 	pages := map[string]int{}
 	for _, m := range regexp.MustCompile(`openinfer_kv_pages\{state="(\w+)"\} (\d+)`).FindAllStringSubmatch(get(t, url+"/metrics"), -1) {
-		fmt.Sscan(m[2], new(int))
 		n := 0
 		fmt.Sscan(m[2], &n)
 		pages[m[1]] = n
@@ -188,36 +187,46 @@ func TestServerGone(t *testing.T) {
 	p.until("it is back", `document.getElementById("health").textContent === "ready" && document.getElementById("server-problem").hidden`)
 }
 
-// TestScreenshots writes pictures for the documentation, when asked to: six models on a simulated card, under some load.
+// TestScreenshots writes pictures for the documentation, when asked to: real models in a chat, and six on a simulated card
+// under some load.
 func TestScreenshots(t *testing.T) {
 	if os.Getenv("OPENINFER_SCREENSHOTS") != "1" {
 		return // it tests nothing
 	}
+	picture := func(p *tab, name string) {
+		p.fits()
+		p.picture(filepath.Join(testdata.Repo(), "docs", "screenshots", name+".png"))
+	}
+	o := engine.Options{Models: []engine.ModelSpec{
+		{Name: "demo-tales"}, {Name: "demo-bard"}, {Name: "smol", Path: testdata.Cache(t, "gguf", "SmolLM2-135M-Instruct.Q4_1.gguf")},
+	}}
+	real, err := engine.Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { real.Close() })
+	p := open(t, serve(t, real, api.Options{}), look{1160, 760, false, false})
+	p.choose("demo-tales", "demo-bard", "smol")
+	p.run(chromedp.SendKeys(chromedp.ID("temperature"), "0"), chromedp.SendKeys(chromedp.ID("max-tokens"), "120"))
+	p.say("Write a short list of things that a fox could say to a king.")
+	p.done()
+	picture(p, "page-chat")
+
 	models := []string{"gemma-4-12b", "llama-3.2-1b", "phi-4", "qwen3-1.7b", "qwen3.5-27b", "qwen3.5-9b"}
 	e := simulated(t, "a6000", models...)
 	url := serve(t, e, api.Options{})
-	for i := range 45 {
-		m := models[(i*i+i)%6]
+	for i := range 110 {
 		sla := ""
 		if i%4 == 0 {
 			sla = `,"sla":{"ttft_ms":4000,"tpot_ms":150}`
 		}
-		prompt := strings.Repeat(fmt.Sprintf("a tale of %d kings ", i%9), 60+i*9)
-		ask(t, url, m, prompt, 250+37*(i%11), sla)
-		time.Sleep(2200 * time.Millisecond)
+		ask(t, url, models[(i+i/7)%6], strings.Repeat(fmt.Sprintf("a tale of %d kings ", i%9), 30+i*3), 150+37*(i%11), sla)
+		time.Sleep(1100 * time.Millisecond)
 	}
-	for name, l := range map[string]look{"page-server": {1280, 1560, false, false}, "page-server-dark": {1280, 1560, true, false}, "page-server-phone": phone} {
+	for name, l := range map[string]look{"page-server": {1160, 1500, false, false}, "page-server-phone": {390, 844, true, true}} {
 		p := open(t, url+"/#server", l)
 		p.until("it is shown", `document.querySelectorAll(".card").length === 6`)
 		time.Sleep(2500 * time.Millisecond)
-		p.fits()
-		p.picture(filepath.Join(testdata.Repo(), "docs", "screenshots", name+".png"))
+		picture(p, name)
 	}
-	chat := scripted(tale)
-	chat.Names = models[1:4]
-	p := open(t, serve(t, chat, api.Options{}), look{1280, 800, false, false})
-	p.choose(models[1], models[2], models[3])
-	p.say("What does it mean that models share one pool of pages?")
-	p.done()
-	p.picture(filepath.Join(testdata.Repo(), "docs", "screenshots", "page-chat.png"))
 }
