@@ -31,9 +31,9 @@ function lonely(data, from, to) {
   return false;
 }
 
-// smooth is the mean of each value and its neighbours, so that a line is not all noise.
+// smooth is the mean of each value and its neighbours on both sides, so that a line is not all noise.
 const smooth = values => values.map((v, i) => {
-  const near = values.slice(Math.max(0, i - 1), i + 2).filter(x => x != null);
+  const near = values.slice(Math.max(0, i - 2), i + 3).filter(x => x != null);
   return v == null ? null : near.reduce((a, b) => a + b, 0) / near.length;
 });
 

@@ -99,11 +99,19 @@ class Answer {
     this.error.hidden = this.problem === "";
     setText(this.error, this.problem);
     setText(this.meter, this.measures());
-    setText(this.state, this.busy ? this.first ? (this.text ? "" : "reasoning") : "waiting " + seconds(performance.now() - this.sent) : "");
+    setText(this.state, this.doing());
     this.element.classList.toggle("busy", this.busy);
     this.element.setAttribute("aria-busy", String(this.busy));
     this.retry.hidden = this.busy || turns.at(-1)?.answers.includes(this) !== true;
     scrollAlong();
+  }
+
+  // doing is what it does before it answers, in words.
+  doing() {
+    if (!this.busy || this.text) return "";
+    if (this.first) return this.reasoning ? "reasoning" : "calling";
+    const here = known.find(m => m.id === this.model)?.state !== "parked";
+    return (here ? "waiting " : "loading the model ") + seconds(performance.now() - this.sent);
   }
 
   // measures are the answer's numbers in words.

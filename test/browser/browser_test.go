@@ -1,13 +1,21 @@
 package browser
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -260,14 +268,47 @@ func (p *tab) fits() {
 	}
 }
 
+// paletted is a picture with its 256 most frequent colours, which makes it a third as large.
+func paletted(all image.Image) image.Image {
+	counts := map[color.RGBA]int{}
+	r := all.Bounds()
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		for x := r.Min.X; x < r.Max.X; x++ {
+			counts[color.RGBAModel.Convert(all.At(x, y)).(color.RGBA)]++
+		}
+	}
+	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int {
+		return cmp.Or(counts[b]-counts[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+	})
+	var palette color.Palette
+	for _, c := range colors[:min(len(colors), 256)] {
+		palette = append(palette, c)
+	}
+	out := image.NewPaletted(r, palette)
+	draw.Draw(out, r, all, r.Min, draw.Src)
+	return out
+}
+
+// picture writes what the tab shows to a file.
 func (p *tab) picture(file string) {
 	p.t.Helper()
 	b, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
-	if err == nil {
-		err = os.WriteFile(file, b, 0o666)
-	}
 	if err != nil {
-		p.t.Error(err)
+		p.t.Fatal(err)
+	}
+	all, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, paletted(all)); err != nil {
+		p.t.Fatal(err)
+	}
+	if out.Len() > 200<<10 {
+		p.t.Errorf("%s has %d bytes", file, out.Len())
+	}
+	if err := os.WriteFile(file, out.Bytes(), 0o666); err != nil {
+		p.t.Fatal(err)
 	}
 }
 

@@ -121,7 +121,8 @@ func TestHostileIsSeen(t *testing.T) {
 	}
 }
 
-// TestMarkdownTakesItsTime: no text makes the renderer slower than its length does, however it is made.
+// TestMarkdownTakesItsTime: no text makes the renderer slower than its length does, or run out of stack, however it is made. The
+// limit is some fifty times what the slowest of them takes, the best of three tries: only more than linear work gets there.
 func TestMarkdownTakesItsTime(t *testing.T) {
 	p := open(t, serve(t, scripted(nil), api.Options{}), desktop)
 	pieces := []string{
@@ -136,10 +137,13 @@ func TestMarkdownTakesItsTime(t *testing.T) {
 			const text = piece.repeat(%d * 1024 / piece.length);
 			const shapes = { alone: text, "and x": text + "x", "and a backtick": "x" + text + "\u0060", fenced: "\u0060\u0060\u0060" + text + "\u0060", heading: "# " + text + "x", link: "[" + text + "](" + text + ")" };
 			for (const [name, shape] of Object.entries(shapes)) {
-				const begun = performance.now();
-				new Markdown(document.createElement("div")).show(shape);
-				const ms = performance.now() - begun;
-				if (ms > 1500) slow.push(JSON.stringify(piece) + ", " + name + ": " + ms.toFixed(0) + " ms");
+				let ms = Infinity;
+				for (let tries = 0; ms > 2000 && tries < 3; tries++) {
+					const begun = performance.now();
+					new Markdown(document.createElement("div")).show(shape);
+					ms = Math.min(ms, performance.now() - begun);
+				}
+				if (ms > 2000) slow.push(JSON.stringify(piece) + ", " + name + ": " + ms.toFixed(0) + " ms");
 			}
 			await new Promise(r => setTimeout(r));
 		}

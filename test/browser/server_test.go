@@ -205,9 +205,9 @@ func TestScreenshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { real.Close() })
-	p := open(t, serve(t, real, api.Options{}), look{1160, 760, false, false})
+	p := open(t, serve(t, real, api.Options{}), look{1280, 800, false, false})
 	p.choose("demo-tales", "demo-bard", "smol")
-	p.run(chromedp.SendKeys(chromedp.ID("temperature"), "0"), chromedp.SendKeys(chromedp.ID("max-tokens"), "120"))
+	p.run(chromedp.SendKeys(chromedp.ID("temperature"), "0"), chromedp.SendKeys(chromedp.ID("max-tokens"), "90"))
 	p.say("Write a short list of things that a fox could say to a king.")
 	p.done()
 	picture(p, "page-chat")
@@ -223,7 +223,7 @@ func TestScreenshots(t *testing.T) {
 		ask(t, url, models[(i+i/7)%6], strings.Repeat(fmt.Sprintf("a tale of %d kings ", i%9), 30+i*3), 150+37*(i%11), sla)
 		time.Sleep(1100 * time.Millisecond)
 	}
-	for name, l := range map[string]look{"page-server": {1160, 1500, false, false}, "page-server-phone": {390, 844, true, true}} {
+	for name, l := range map[string]look{"page-server": {1200, 1430, false, false}, "page-server-phone": {390, 844, true, true}} {
 		p := open(t, url+"/#server", l)
 		p.until("it is shown", `document.querySelectorAll(".card").length === 6`)
 		time.Sleep(2500 * time.Millisecond)
