@@ -1,7 +1,7 @@
 // The chat: a conversation in turns, each a prompt and an answer from every chosen model, side by side. A model is sent its
 // own answers as the conversation so far.
 
-import { element, byId, setText, keyed } from "./dom.js";
+import { element, byId, setText, keyed, announce } from "./dom.js";
 import { stream, inWords } from "./api.js";
 import { Markdown } from "./markdown.js";
 import { color } from "./colors.js";
@@ -59,6 +59,7 @@ class Answer {
     clearInterval(clock);
     this.abort = null;
     this.draw();
+    announce(this.problem ? `${this.model}: ${this.problem}` : this.finish === "stopped" ? `${this.model} was stopped` : `${this.model} has answered`);
     refreshButtons();
   }
 

@@ -57,6 +57,9 @@ export function ask(text, yes) {
   return new Promise(resolve => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
 }
 
+// announce says something to those who do not see the page.
+export const announce = text => { byId("announced").textContent = text; };
+
 let toastTimer = 0;
 
 // toast says something for a few seconds.

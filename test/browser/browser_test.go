@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
@@ -252,20 +253,25 @@ func list(words []string) string {
 	return "[" + b.String() + "]"
 }
 
-// fits says that nothing sticks out of the window sideways, and names what does.
+// fits fails for what sticks out of the window sideways.
 func (p *tab) fits() {
 	p.t.Helper()
-	wide := eval[[]string](p, `(() => {
+	for _, s := range p.wide() {
+		p.t.Errorf("sideways: %s", s)
+	}
+}
+
+// wide is what sticks out of the window sideways.
+func (p *tab) wide() []string {
+	p.t.Helper()
+	return eval[[]string](p, `(() => {
 		const w = innerWidth, all = [];
 		if (document.documentElement.scrollWidth > w) all.push("document " + document.documentElement.scrollWidth + " of " + w);
 		const scrolls = e => { for (; e && e !== document.body; e = e.parentElement) if (["auto", "scroll", "hidden"].includes(getComputedStyle(e).overflowX) && e.getBoundingClientRect().right <= w + 1) return true; return false; };
 		document.querySelectorAll("body *").forEach(e => { const r = e.getBoundingClientRect(); if (r.width > 0 && r.right > w + 1 && !scrolls(e.parentElement)) all.push(e.tagName + "." + e.className + " to " + r.right); });
-		for (const id of ["turns", "server-view"]) { const e = document.getElementById(id); if (e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1) all.push(id + " scrolls sideways"); }
+		for (const id of ["turns", "server-view"]) { const e = document.getElementById(id); if (e && e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1) all.push(id + " scrolls sideways"); }
 		return all;
 	})()`)
-	for _, s := range wide {
-		p.t.Errorf("sideways: %s", s)
-	}
 }
 
 // paletted is a picture with its 256 most frequent colours, which makes it a third as large.
@@ -325,4 +331,40 @@ func get(t *testing.T, url string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// TestFaultsAreSeen: what fails every other test is found where it is.
+func TestFaultsAreSeen(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<!DOCTYPE html><link rel="icon" href="data:,"><body><p style="width: 5000px">wide</p><script>
+			fetch("http://evil.invalid/x").catch(() => {});
+			console.error("said");
+			setTimeout(() => { undefinedFunction(); });
+			setTimeout(() => { alert("shown"); }, 50);
+		</script>`)
+	}))
+	defer s.Close()
+	p := open(t, s.URL, phone)
+	wide := p.wide()
+	var got string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		p.mu.Lock()
+		got = strings.Join(p.faults, "\n")
+		p.mu.Unlock()
+		if strings.Contains(got, "a dialog was opened: shown") {
+			break
+		}
+	}
+	for _, want := range []string{"request: http://evil.invalid/x", "console: ", "said", "exception: ", "ERR_NAME_NOT_RESOLVED", "a dialog was opened: shown"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not among\n%s", want, got)
+		}
+	}
+	if len(wide) == 0 {
+		t.Error("what sticks out is not seen")
+	}
+	p.mu.Lock()
+	p.faults = nil
+	p.mu.Unlock()
 }
