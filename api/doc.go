@@ -22,6 +22,8 @@
 //	GET  /health, /healthz              200, or 503 when the step loop's heartbeat is stale
 //	GET  /readyz                        200, or 503 until every model is loaded
 //	GET  /metrics, /version
+//	     /models/{id}/...               each of these as if that model were the only one: for programs that take the
+//	                                    first of /v1/models, and of each metric's series, for theirs
 //	GET  /, /ui/...                     the page, which chats and shows the server live
 //
 // With API keys configured, /v1/..., /tokenize and /detokenize need one; the others stay open, as

@@ -44,6 +44,7 @@ type Handler struct {
 	running     *running
 	fingerprint string
 	routes      map[string]route
+	views       map[string]*Handler // by model
 }
 
 // route is what a path answers to. An open one needs no API key.
@@ -87,7 +88,18 @@ func New(gen Generator, o Options) *Handler {
 		running:     &running{cancels: map[string]context.CancelCauseFunc{}},
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
-	h.routes = map[string]route{
+	h.routes = h.table()
+	h.addPage()
+	h.views = map[string]*Handler{}
+	for _, m := range gen.Models() {
+		h.views[m.Name] = h.view(m.Name)
+	}
+	return h
+}
+
+// table has the routes of whole paths.
+func (h *Handler) table() map[string]route {
+	return map[string]route{
 		"/v1/models":           {method: "GET", serve: h.models},
 		"/v1/chat/completions": {method: "POST", serve: h.chat},
 		"/v1/completions":      {method: "POST", serve: h.completions},
@@ -103,8 +115,6 @@ func New(gen Generator, o Options) *Handler {
 		"/readyz":              {method: "GET", open: true, quiet: true, serve: h.ready},
 		"/metrics":             {method: "GET", open: true, quiet: true, serve: h.scrape},
 	}
-	h.addPage()
-	return h
 }
 
 // NewServer returns a server of h with the time-outs that a listening socket needs: clients that
@@ -124,6 +134,12 @@ func NewServer(h *Handler) *http.Server {
 // ServeHTTP finds the route, checks the key, turns errors and panics into replies and logs one
 // line. Texts of requests and answers are never logged.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if v, rest := h.viewed(r.URL.Path); v != nil {
+		r = r.Clone(r.Context())
+		r.URL.Path, r.URL.RawPath = rest, ""
+		v.ServeHTTP(rw, r)
+		return
+	}
 	w := &reply{ResponseWriter: rw, h: h, requestToken: strings.ToLower(rand.Text())}
 	w.requestID = requestID(r.Header.Get("X-Request-Id"))
 	if w.requestID == "" {

@@ -60,10 +60,15 @@ func (h *Handler) stateAt(now time.Time) *state.State {
 		}
 		s.Pool.Map = append(s.Pool.Map, [3]int{i, use[run.Use], run.Pages})
 	}
-	s.Unlisted = max(0, len(occupied.Sequences)-maxListed)
-	s.Requests = make([]state.Request, 0, len(occupied.Sequences)-s.Unlisted)
-	for _, q := range occupied.Sequences[:len(occupied.Sequences)-s.Unlisted] {
-		s.Requests = append(s.Requests, h.newRequest(q))
+	s.Requests = []state.Request{}
+	for _, q := range occupied.Sequences {
+		switch _, known := index[q.Model]; {
+		case !known:
+		case len(s.Requests) == maxListed:
+			s.Unlisted++
+		default:
+			s.Requests = append(s.Requests, h.newRequest(q))
+		}
 	}
 	return s
 }

@@ -69,6 +69,17 @@ func TestState(t *testing.T) {
 	if len(ids) != 2 {
 		t.Fatalf("ids %v: the two prompts are one request", ids)
 	}
+	// Below one model's path there is that model alone.
+	var view state.State
+	if err := json.Unmarshal(s.do("GET", "/models/org/other/v1/state", "").body, &view); err != nil {
+		t.Fatal(err)
+	}
+	if len(view.Models) != 1 || len(view.Requests) != 2 || len(view.History.Models) != 1 || view.Pool.Map[0] != [3]int{state.Unknown, state.Cached, 2} {
+		t.Errorf("%+v", view)
+	}
+	if a := s.do("GET", "/models/org/other/ui/app.js", ""); a.status != 404 {
+		t.Errorf("the page below a model's path: %d", a.status)
+	}
 	for id := range ids {
 		if a := s.post("/v1/requests/cancel", `{"id":"`+id+`"}`); a.status != 200 {
 			t.Errorf("%d %s", a.status, a.body)

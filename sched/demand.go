@@ -17,7 +17,7 @@ const (
 	// lullRequests is about how many requests have to stay away before a model's rate is that of who still comes: demand
 	// comes in waves, and what is kept for one that has passed is lost to those that come. At a slow model it takes
 	// demandSeconds, at one with many a second one second.
-	lullRequests = 4
+	lullRequests = 8
 	// seldom: a model that is asked for less than one stream over that of the time keeps no whole one free. Six models that
 	// were asked for once would keep most of a card from the one that is in use.
 	seldom = 4
@@ -51,12 +51,13 @@ func (d *demand) memory() float64 {
 	return min(max(1, lullRequests*demandSeconds/max(d.offered, 1)), demandSeconds)
 }
 
-// now is what part of the demand of the last demandSeconds still comes.
+// now is what part of the demand of the last demandSeconds still comes: all, unless less than half does. What comes at
+// random varies by some of it, and a model that lost part of its share by every chance would be refused too much.
 func (d *demand) now() float64 {
 	if d.offered == 0 {
 		return 1
 	}
-	return min(1, d.recent/d.memory()/(d.offered/demandSeconds))
+	return min(1, 2*d.recent/d.memory()/(d.offered/demandSeconds))
 }
 
 // per turns a sum into a rate a second.
@@ -102,7 +103,11 @@ func (q *queue) asked(now time.Duration) (asked, least float64) {
 	if d.offered > 0 && d.tpot > 0 {
 		tpot := d.tpot.Seconds()
 		rows := still * d.per(d.offered, now) * q.cost.output * tpot // that many answers at a time
-		asked += min(1, seldom*rows) * q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
+		part := 1.0
+		if q.cost.output > 0 { // while no answer has ended, the rows are not known
+			part = min(1, seldom*rows)
+		}
+		asked += part * q.rowsSeconds(int(min(max(rows, 1), float64(q.MaxSeqs)))) / tpot
 		least = 1.1 * q.rowsSeconds(1) / tpot
 	}
 	asked = max(asked, q.use(now))

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -179,6 +180,7 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 	}
 	fmt.Printf(" switches at 2x |\n|---|%s---|\n", strings.Repeat("---|", len(loads)))
 	var twice []virtual.Result
+	var shares []string
 	var cells []cell
 	for _, w := range ways {
 		if !strings.Contains(w.name, f.only) {
@@ -207,13 +209,14 @@ func (f *fleet) table(s virtual.Setting, m virtual.Mix, ways []way, full float64
 			if l == 2 {
 				twice = append(twice, rs[0])
 				switches = rs[0].Switches
+				shares = append(shares, leastShares(rs))
 			}
 		}
 		fmt.Printf(" %d |\n", switches)
 	}
 	compare(cells)
-	for _, r := range twice {
-		fmt.Printf("\nAt 2x, %s (one run):\n\n| model | offered | refused | served | in time | sellable tok/s | TTFT p95 | TPOT p95 | device time | fair share |\n|---|---|---|---|---|---|---|---|---|---|\n", r.Way)
+	for i, r := range twice {
+		fmt.Printf("\nAt 2x, %s (one run; the least share that a model has in each: %s):\n\n| model | offered | refused | served | in time | sellable tok/s | TTFT p95 | TPOT p95 | device time | fair share |\n|---|---|---|---|---|---|---|---|---|---|\n", r.Way, shares[i])
 		for _, x := range r.Models {
 			f.line(x)
 			fmt.Printf(" %.0f %% |\n", 100*x.FairShare)
@@ -262,3 +265,16 @@ func (f *fleet) line(x virtual.ModelResult) {
 }
 
 func ms(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// leastShares is the smallest part of its fair share that a model has, of each run.
+func leastShares(rs []virtual.Result) string {
+	var out []string
+	for _, r := range rs {
+		least := math.Inf(1)
+		for _, m := range r.Models {
+			least = min(least, m.FairShare)
+		}
+		out = append(out, fmt.Sprintf("%.0f %%", 100*least))
+	}
+	return strings.Join(out, ", ")
+}
