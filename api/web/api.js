@@ -56,13 +56,19 @@ export function askForKey(why) {
   return asking;
 }
 
+// Over HTTP/1 a browser opens six connections to a server and no more, and a stream keeps one. Requests that may carry cookies
+// and those that may not have six of their own each: what is short goes without, so that the page stays alive while six models
+// answer, and so do four more streams. Over HTTPS there is one connection for all.
+const apart = location.protocol === "http:" ? "omit" : "same-origin";
+let streams = 0; // that may carry cookies
+
 // request asks the server. Where a key is wanted it asks the reader for one and tries again, unless quiet.
-export async function request(path, { body, signal, quiet } = {}) {
+export async function request(path, { body, signal, quiet, credentials = apart } = {}) {
   for (;;) {
     const headers = {};
     if (apiKey()) headers.Authorization = "Bearer " + apiKey();
     if (body) headers["Content-Type"] = "application/json";
-    const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
+    const answer = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body), signal, credentials, cache: "no-store" });
     if (answer.ok) return answer;
     const parsed = await answer.json().then(v => v.error, () => null);
     const error = new ServerError(answer.status, parsed, Number(answer.headers.get("Retry-After")) || 0);
@@ -75,10 +81,12 @@ export const postJSON = async (path, body) => (await request(path, { body })).js
 
 // stream posts a request for a stream and yields its events. An error event is thrown.
 export async function* stream(path, body, signal) {
-  const answer = await request(path, { body, signal });
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "", ended = false;
+  const full = streams >= 6;
+  if (!full) streams++;
+  let rest = "", ended = false, reader = null;
   try {
+    const answer = await request(path, { body, signal, credentials: full ? apart : "same-origin" });
+    reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (;;) {
       const { value, done } = await reader.read();
       if (done) break;
@@ -94,7 +102,8 @@ export async function* stream(path, body, signal) {
       }
     }
   } finally {
-    reader.cancel().catch(() => {});
+    if (!full) streams--;
+    reader?.cancel().catch(() => {});
   }
   if (!ended) throw new Error("The connection ended before the answer did.");
 }

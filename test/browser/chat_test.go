@@ -104,6 +104,51 @@ func TestSideBySide(t *testing.T) {
 	}
 }
 
+// TestManyAtOnce: ten models answer at once, and the page goes on asking for the server's state meanwhile.
+func TestManyAtOnce(t *testing.T) {
+	step := make(chan struct{})
+	g := scripted(func(string) apitest.Answer { return apitest.Answer{Text: "ok", Step: step} })
+	g.Names = nil
+	for i := range 10 {
+		g.Names = append(g.Names, fmt.Sprint("model-", i))
+	}
+	p := open(t, serve(t, g, api.Options{}), desktop)
+	p.choose(g.Names...)
+	p.say("hello")
+	for deadline := time.Now().Add(time.Minute); g.Live.Load() < 10; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d models answer at once", g.Live.Load())
+		}
+	}
+	eval[any](p, `performance.clearResourceTimings()`)
+	p.until("the server is still asked", `performance.getEntriesByType("resource").some(e => e.name.endsWith("/v1/state") && e.responseEnd > 0)`)
+	p.fits()
+	close(step)
+	p.done()
+	if got := eval[int](p, `[...document.querySelectorAll(".answer-body")].filter(e => e.textContent.trim() === "ok").length`); got != 10 {
+		t.Errorf("%d answers", got)
+	}
+}
+
+// TestWideTexts: what cannot be broken scrolls within itself or is broken, on a phone.
+func TestWideTexts(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	text := long + "\n\n- " + long + "\n\n> " + long + "\n\n`" + long + "`\n\n```\n" + long + "\n```\n\n|" + strings.Repeat("column|", 40) + "\n|" + strings.Repeat("-|", 40) + "\n|" +
+		strings.Repeat("cell|", 40) + "\n\n# " + long + "\n\n[" + long[:900] + "](https://example.org/" + long[:900] + ")\n"
+	g := scripted(func(string) apitest.Answer { return apitest.Answer{Text: "<think>" + text + "</think>" + text} })
+	g.Names = []string{"a-model-with-a-name-that-is-" + long[:200]}
+	g.MaxLen = 64 << 10
+	p := open(t, serve(t, g, api.Options{}), phone)
+	p.choose(g.Names...)
+	p.say(long[:2000])
+	p.done()
+	eval[any](p, `document.querySelectorAll("details").forEach(d => { d.open = true; })`)
+	p.fits()
+	eval[any](p, `location.hash = "#server"`)
+	p.until("the server is shown", `document.querySelectorAll(".card").length === 1`)
+	p.fits()
+}
+
 // TestStop: what was said so far stays, and the server computes no more.
 func TestStop(t *testing.T) {
 	g := scripted(func(string) apitest.Answer {
