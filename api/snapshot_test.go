@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -210,5 +211,51 @@ func TestRecent(t *testing.T) {
 	}
 	if h := r.fill(at(1e6), &m); h.Rate[0] != 0 {
 		t.Error("old tokens in a new time")
+	}
+}
+
+// TestCancelStorm: whenever a request is cancelled, however often, its client gets exactly one end.
+func TestCancelStorm(t *testing.T) {
+	gen := answers(func(engine.Request) apitest.Answer {
+		return apitest.Answer{Text: strings.Repeat("word ", 60), Delay: 300 * time.Microsecond}
+	})
+	s := serve(t, gen, Options{})
+	done := make(chan answer)
+	const clients = 60
+	for i := range clients {
+		go func() {
+			stream := strconv.FormatBool(i%3 > 0)
+			done <- s.post("/v1/completions", `{"model":"M","prompt":["a","b"],"n":2,"stream":`+stream+`}`)
+		}()
+	}
+	ended, cancelled := 0, 0
+	for ended < clients {
+		select {
+		case a := <-done:
+			ended++
+			body := string(a.body)
+			finals := strings.Count(body, `"error":`) + strings.Count(body, "data: [DONE]")
+			if len(a.events) == 0 && a.status == 200 {
+				finals += strings.Count(body, `"usage":{`)
+			}
+			if a.err != nil || finals != 1 || strings.Contains(body, `"error":`) != strings.Contains(body, "request_cancelled") {
+				t.Errorf("%d ends, %v, status %d: %.300s", finals, a.err, a.status, body)
+			}
+			if strings.Contains(body, "request_cancelled") {
+				cancelled++
+			}
+		default:
+			for i, q := range snapshotOf(t, s).Requests {
+				if i%2 == 0 || ended > clients/2 {
+					s.post("/v1/requests/cancel", `{"id":"`+q.ID+`"}`)
+				}
+			}
+		}
+	}
+	if cancelled == 0 || gen.Live.Load() != 0 {
+		t.Errorf("%d of %d cancelled, %d sequences run on", cancelled, clients, gen.Live.Load())
+	}
+	if st := snapshotOf(t, s); len(st.Requests) != 0 {
+		t.Errorf("%+v", st.Requests)
 	}
 }

@@ -109,7 +109,7 @@ func (s *screen) totals() string {
 			}
 		}
 	}
-	parts := []string{s.style(bold, page.Rate(rate)+" tok/s") + " " + sparkline(sums, 24), fmt.Sprintf("%d running, %d waiting", running, waiting), s.device()}
+	parts := []string{s.style(bold, speed(rate)+" tok/s") + " " + sparkline(sums, 24), fmt.Sprintf("%d running, %d waiting", running, waiting), s.device()}
 	parts = append(parts, fmt.Sprintf("%d refused, %d finished, %d cancelled, %d failed", refused, finished, cancelled, failed))
 	return strings.Join(parts, "   ")
 }
@@ -214,7 +214,7 @@ func (s *screen) models() []string {
 			mark = letter(i, 'A')
 		}
 		rows = append(rows, []string{
-			mark + " " + printable(m.ID), m.State, page.Bytes(m.Weights), fmt.Sprint(m.Running), fmt.Sprint(m.Waiting), page.Rate(m.Rate), latency(m.TTFT), latency(m.WorstTTFT), latency(m.TPOT),
+			mark + " " + printable(m.ID), m.State, page.Bytes(m.Weights), fmt.Sprint(m.Running), fmt.Sprint(m.Waiting), speed(m.Rate), latency(m.TTFT), latency(m.WorstTTFT), latency(m.TPOT),
 			fmt.Sprint(pages[i][0]), fmt.Sprint(pages[i][1]), fmt.Sprint(m.RefusedFull + m.RefusedSLA), fmt.Sprint(m.Late),
 		})
 		keys = append(keys, modelKey(m.ID))
@@ -312,6 +312,13 @@ func (s *screen) columns(rows [][]string, keys []string, left int) []string {
 		}
 	}
 	return lines
+}
+
+func speed(tokens float64) string {
+	if tokens == 0 {
+		return "0"
+	}
+	return page.Rate(tokens)
 }
 
 func modelKey(id string) string         { return "model " + id }
