@@ -111,7 +111,7 @@ class Answer {
   doing() {
     if (!this.busy || this.text) return "";
     if (this.first) return this.reasoning ? "reasoning" : "calling";
-    const here = known.find(m => m.id === this.model)?.state !== "parked";
+    const here = known.find(m => m.id === this.model)?.state === "resident";
     return (here ? "waiting " : "loading the model ") + seconds(performance.now() - this.sent);
   }
 

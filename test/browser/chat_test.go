@@ -257,6 +257,45 @@ func TestRefusal(t *testing.T) {
 	p.until("both are answered", `[...document.querySelectorAll(".answer-body")].every(e => e.textContent.trim() === "ok")`)
 }
 
+// TestBrokenOff: what came before an answer broke off stays, and why it did is said.
+func TestBrokenOff(t *testing.T) {
+	g := scripted(func(prompt string) apitest.Answer {
+		a := apitest.Answer{Text: "It began so well", FailAfter: 8, Err: engine.ErrUnloaded}
+		if strings.Contains(prompt, "step") {
+			a.Err = engine.ErrStep
+		}
+		return a
+	})
+	p := open(t, serve(t, g, api.Options{}), desktop)
+	p.choose("alpha")
+	for prompt, want := range map[string]string{"unload": "was unloaded", "step": "failed at this step"} {
+		p.say(prompt)
+		p.done()
+		last := ".turn:last-child "
+		if body, problem := p.text(last+".answer-body"), p.text(last+".problem"); strings.TrimSpace(body) != "It began" && strings.TrimSpace(body) != "It bega" || !strings.Contains(problem, want) {
+			t.Errorf("%q, %q, want %q", body, problem, want)
+		}
+	}
+}
+
+// TestLoading: while models load the page says so, and what is asked waits for them.
+func TestLoading(t *testing.T) {
+	loading := make(chan struct{})
+	g := scripted(func(string) apitest.Answer { return apitest.Answer{Text: "here"} })
+	g.Loading = loading
+	p := open(t, serve(t, g, api.Options{}), desktop)
+	p.until("the page says so", `document.getElementById("health").textContent === "loading"`)
+	p.choose("alpha")
+	p.say("hello")
+	p.until("it waits", `document.querySelector(".answer-state").textContent.includes("loading the model")`)
+	close(loading)
+	p.done()
+	if got := p.text(".answer-body"); strings.TrimSpace(got) != "here" {
+		t.Errorf("%q", got)
+	}
+	p.until("the page says that it is ready", `document.getElementById("health").textContent === "ready"`)
+}
+
 // TestToolCalls: calls are shown as they come, in pieces.
 func TestToolCalls(t *testing.T) {
 	g := scripted(func(string) apitest.Answer { return apitest.Answer{Text: "x"} })
