@@ -136,7 +136,7 @@ class Answer {
 const number = x => x >= 100 ? x.toFixed(0) : x.toFixed(1);
 const seconds = ms => ms < 1000 ? Math.round(ms) + " ms" : (ms / 1000).toFixed(ms < 10000 ? 2 : 1) + " s";
 
-const makeCall = () => element("details", { class: "call", open: true }, element("summary"), element("pre", { tabIndex: 0, role: "region", "aria-label": "Arguments" }));
+const makeCall = () => element("details", { class: "call", open: true }, element("summary"), element("pre", { tabIndex: 0, role: "group", "aria-label": "Arguments" }));
 
 function updateCall(e, call) {
   setText(e.firstChild, "Calls " + call.name);

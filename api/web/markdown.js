@@ -109,8 +109,8 @@ function block(source, depth) {
     return codeBlock(lines.slice(1, end).join("\n"), code.info.split(/\s/)[0].slice(0, 30));
   }
   const head = heading.exec(lines[0]);
-  if (head) { // the page has h1 to h3 itself
-    const e = element("p", { class: "heading h" + head[1].length, role: "heading", "aria-level": String(Math.min(head[1].length + 3, 9)) });
+  if (head) { // the page has h1 and h2 itself
+    const e = element("p", { class: "heading h" + head[1].length, role: "heading", "aria-level": String(Math.min(head[1].length + 2, 9)) });
     return inline(e, withoutHashes(lines[0].trim().slice(head[1].length).trim()), 0);
   }
   if (rule.test(lines[0])) return element("hr");
@@ -140,7 +140,7 @@ function codeBlock(text, language) {
   } }, "Copy");
   return element("div", { class: "code" },
     element("div", { class: "code-head" }, element("span", {}, language), copy),
-    element("pre", { tabIndex: 0, role: "region", "aria-label": language ? "Code, " + language : "Code" }, element("code", {}, text)));
+    element("pre", { tabIndex: 0, role: "group", "aria-label": language ? "Code, " + language : "Code" }, element("code", {}, text)));
 }
 
 function list(lines, depth) {
@@ -182,7 +182,7 @@ function table(lines) {
   const right = cells(lines[1]).map(c => c.endsWith(":") && !c.startsWith(":"));
   const row = (line, name) => fill(element("tr"), cells(line).slice(0, head.length).map((c, i) =>
     inline(element(name, right[i] ? { class: "number" } : {}), c, 0)));
-  return element("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Table" }, element("table", {},
+  return element("div", { class: "scroll", tabIndex: 0, role: "group", "aria-label": "Table" }, element("table", {},
     element("thead", {}, row(lines[0], "th")), fill(element("tbody"), lines.slice(2).map(l => row(l, "td")))));
 }
 
