@@ -170,6 +170,9 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 	}
 	w.id = g.id
 	defer func() { g.report(w) }()
+	ctx, leave := g.h.running.enter(r.Context(), g.id)
+	defer leave()
+	r = r.WithContext(ctx)
 
 	updates, stop := (<-chan update)(nil), func() {}
 	if g.promptOnly && g.logprobs == nil && g.promptLogprobs == nil {
@@ -248,7 +251,7 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 		case <-keepAlive.C:
 			out.comment()
 		case <-r.Context().Done():
-			return abort(r.Context().Err())
+			return abort(context.Cause(r.Context()))
 		}
 		if len(out.buf) > 0 {
 			if err := out.flush(); err != nil {
@@ -369,7 +372,7 @@ func (g *generation) failure(ctx context.Context, u update) error {
 		}
 		return u.Err
 	case engine.FinishCancelled:
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		return engine.ErrClosed // nobody but the engine itself can have done it
@@ -381,7 +384,7 @@ func (g *generation) failure(ctx context.Context, u update) error {
 func (g *generation) unfinished(ctx context.Context) error {
 	for i := range g.choices {
 		if g.choices[i].finish == engine.FinishNone {
-			if err := ctx.Err(); err != nil {
+			if err := context.Cause(ctx); err != nil {
 				return err
 			}
 			return errors.New("api: the engine's events ended before the answer did")
