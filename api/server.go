@@ -49,8 +49,9 @@ type Handler struct {
 type route struct {
 	method string
 	open   bool
-	quiet  bool // asked by machines, again and again: logged at debug level
-	anyID  bool // the path is modelPath with an id behind it
+	quiet  bool     // asked by machines, again and again: logged at debug level
+	label  string   // what metrics call it, where the path is not fixed
+	as     *dialect // nil: OpenAI's
 	serve  func(*reply, *http.Request) error
 }
 
@@ -86,18 +87,28 @@ func New(gen Generator, o Options) *Handler {
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
 	h.routes = map[string]route{
-		"/v1/models":           {method: "GET", serve: h.models},
-		"/v1/chat/completions": {method: "POST", serve: h.chat},
-		"/v1/completions":      {method: "POST", serve: h.completions},
-		"/v1/models/load":      {method: "POST", serve: h.load},
-		"/v1/models/unload":    {method: "POST", serve: h.unload},
-		"/tokenize":            {method: "POST", serve: h.tokenize},
-		"/detokenize":          {method: "POST", serve: h.detokenize},
-		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},
-		"/health":              {method: "GET", open: true, quiet: true, serve: h.health},
-		"/healthz":             {method: "GET", open: true, quiet: true, serve: h.health},
-		"/readyz":              {method: "GET", open: true, quiet: true, serve: h.ready},
-		"/metrics":             {method: "GET", open: true, quiet: true, serve: h.scrape},
+		"/v1/models":                 {method: "GET", serve: h.models},
+		"/v1/chat/completions":       {method: "POST", serve: h.chat},
+		"/v1/completions":            {method: "POST", serve: h.completions},
+		"/v1/models/load":            {method: "POST", serve: h.load},
+		"/v1/models/unload":          {method: "POST", serve: h.unload},
+		"/tokenize":                  {method: "POST", serve: h.tokenize},
+		"/detokenize":                {method: "POST", serve: h.detokenize},
+		"/v1/messages":               {method: "POST", as: anthropic, serve: h.anthropicMessages},
+		"/v1/messages/count_tokens":  {method: "POST", as: anthropic, serve: h.anthropicCount},
+		"/v1/responses":              {method: "POST", as: responses, serve: h.responses},
+		"/v1/responses/input_tokens": {method: "POST", serve: h.responsesCount},
+		"/api/chat":                  {method: "POST", as: ollama, serve: h.ollamaChat},
+		"/api/generate":              {method: "POST", as: ollama, serve: h.ollamaGenerate},
+		"/api/tags":                  {method: "GET", as: ollama, quiet: true, serve: h.ollamaTags},
+		"/api/ps":                    {method: "GET", as: ollama, quiet: true, serve: h.ollamaPS},
+		"/api/show":                  {method: "POST", as: ollama, serve: h.ollamaShow},
+		"/api/version":               {method: "GET", as: ollama, open: true, quiet: true, serve: h.ollamaVersion},
+		"/version":                   {method: "GET", open: true, quiet: true, serve: h.version},
+		"/health":                    {method: "GET", open: true, quiet: true, serve: h.health},
+		"/healthz":                   {method: "GET", open: true, quiet: true, serve: h.health},
+		"/readyz":                    {method: "GET", open: true, quiet: true, serve: h.ready},
+		"/metrics":                   {method: "GET", open: true, quiet: true, serve: h.scrape},
 	}
 	return h
 }
@@ -128,6 +139,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.refuseAs503 = r.Header.Get(headerRefuseAs) == "503"
 	start := time.Now()
 	rt, err := h.route(r)
+	if w.dialect = rt.as; w.dialect == nil {
+		w.dialect = openAI
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {
@@ -156,10 +170,13 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (h *Handler) route(r *http.Request) (route, error) {
 	rt, ok := h.routes[r.URL.Path]
 	if !ok && strings.HasPrefix(r.URL.Path, modelPath) {
-		rt, ok = route{method: "GET", anyID: true, serve: h.oneModel}, true
+		rt, ok = route{method: "GET", label: modelPath + "{id}", serve: h.oneModel}, true
 	}
 	if !ok {
-		return route{}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_path",
+		if rt, ok := notServed(r.URL.Path); ok {
+			return rt, nil
+		}
+		return route{as: dialectOf(r.URL.Path)}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_path",
 			message: "no such path: " + shorten(r.URL.Path, 200)}
 	}
 	if r.Method == rt.method || r.Method == "HEAD" && rt.method == "GET" {
@@ -199,6 +216,8 @@ func (h *Handler) readRequest(w *reply, r *http.Request) (o *object, release fun
 type reply struct {
 	http.ResponseWriter
 	h *Handler
+
+	dialect *dialect
 
 	requestID    string // the client's own, or ours
 	requestToken string // ours: unique whatever clients send
@@ -258,7 +277,7 @@ func (w *reply) fail(err error) {
 	e := asError(err)
 	w.failed(e)
 	if w.sse != nil { // the stream began before the request could be looked at
-		if w.sse.event(e.body()) == nil {
+		if w.sse.event(w.dialect.errorEvent(w, e)) == nil {
 			_ = w.sse.flush() // as below
 		}
 		return
@@ -272,7 +291,7 @@ func (w *reply) fail(err error) {
 		w.Header().Set(headerRefusedStatus, strconv.Itoa(status))
 		status = http.StatusServiceUnavailable
 	}
-	_ = w.json(status, e.body()) // a client that is gone now has nothing to be told
+	_ = w.json(status, w.dialect.errorBody(w, e)) // a client that is gone now has nothing to be told
 }
 
 // failed notes an error for the log.
