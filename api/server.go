@@ -105,6 +105,7 @@ func New(gen Generator, o Options) *Handler {
 		"/api/show":                  {method: "POST", as: ollama, serve: h.ollamaShow},
 		"/api/version":               {method: "GET", as: ollama, open: true, quiet: true, serve: h.ollamaVersion},
 		"/version":                   {method: "GET", open: true, quiet: true, serve: h.version},
+		"/openapi.json":              {method: "GET", open: true, quiet: true, serve: h.describe},
 		"/health":                    {method: "GET", open: true, quiet: true, serve: h.health},
 		"/healthz":                   {method: "GET", open: true, quiet: true, serve: h.health},
 		"/readyz":                    {method: "GET", open: true, quiet: true, serve: h.ready},
