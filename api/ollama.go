@@ -183,14 +183,16 @@ func (h *Handler) ollamaVersion(w *reply, r *http.Request) error {
 }
 
 // ollamaMove answers a request of no messages or no prompt: it loads the model, or with keep_alive 0 parks it.
-func (h *Handler) ollamaMove(w *reply, r *http.Request, in *object, m engine.ModelInfo, s *ollamaShape) error {
+func (h *Handler) ollamaMove(w *reply, r *http.Request, t *translation, m engine.ModelInfo, s *ollamaShape) error {
 	w.model = m.Name
 	reason := "load"
-	keep := readKeepAlive(in)
-	if err := in.failure(); err != nil {
-		return err
+	o := t.object()
+	_ = readParams(o, m, 1) // nothing is generated, and yet what is wrong is wrong
+	keep := readService(o, r.Header).keepAlive
+	err := o.failure()
+	if err != nil {
+		return t.blame(err)
 	}
-	var err error
 	if keep != nil && *keep == 0 {
 		reason = "unload"
 		err = h.gen.UnloadModel(r.Context(), m.Name, false)
@@ -247,7 +249,7 @@ func (h *Handler) ollamaAnswer(w *reply, r *http.Request, s *ollamaShape, prompt
 		return err
 	}
 	if !some {
-		return h.ollamaMove(w, r, in, m, s)
+		return h.ollamaMove(w, r, t, m, s)
 	}
 	f := form{id: "ollama-", shape: s, cut: true}
 	if s.raw {

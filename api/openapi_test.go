@@ -163,8 +163,10 @@ func conforms(t *testing.T, s served, doc *openapi3.T, router routers.Router, c 
 		t.Errorf("%s: %s is not described", c.path, media)
 		return
 	}
-	all := a.events
-	if media == "application/x-ndjson" {
+	all, schema := a.events, content.Schema.Value
+	if media == "text/event-stream" {
+		schema = schema.Properties["data"].Value.ContentSchema.Value
+	} else {
 		all = strings.Split(strings.TrimSpace(string(a.body)), "\n")
 	}
 	if len(all) < 2 {
@@ -178,7 +180,7 @@ func conforms(t *testing.T, s served, doc *openapi3.T, router routers.Router, c 
 		if err := json.NewDecoder(bytes.NewReader([]byte(e))).Decode(&v); err != nil {
 			t.Fatal(err)
 		}
-		if err := content.Schema.Value.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors()); err != nil {
+		if err := schema.VisitJSON(v, openapi3.EnableJSONSchema2020(), openapi3.MultiErrors()); err != nil {
 			t.Errorf("%s: an event is not what is described: %v\n%s", c.path, err, e)
 		}
 	}
