@@ -52,6 +52,7 @@ type messageShape struct {
 	thinking bool   // shown
 	open     string // the type of the block that is being sent; "": none
 	index    int    // its
+	called   bool   // a tool
 }
 
 func (s *messageShape) message(g *generation) anthropicMessage {
@@ -73,6 +74,8 @@ func (s *messageShape) stopped(g *generation, c *choice) (reason string, sequenc
 		return "model_context_window_exceeded", nil
 	case c.finish == engine.FinishLength:
 		return "max_tokens", nil
+	case s.called:
+		return "tool_use", nil
 	}
 	return "end_turn", nil
 }
@@ -80,14 +83,29 @@ func (s *messageShape) stopped(g *generation, c *choice) (reason string, sequenc
 func (s *messageShape) whole(g *generation) any {
 	c := &g.choices[0]
 	out := s.message(g)
-	if r := c.reasoning.String(); r != "" {
-		out.Content = append(out.Content, thinkingBlock(r, signature))
-	}
-	if t := c.text.String(); t != "" {
-		out.Content = append(out.Content, textBlock(t))
-	}
+	out.Content = s.blocks(c.reasoning.String(), c.text.String(), c.calls)
 	reason, sequence := s.stopped(g, c)
 	out.StopReason, out.StopSequence = &reason, sequence
+	return out
+}
+
+// blocks are an answer's content.
+func (s *messageShape) blocks(reasoning, text string, calls []call) []anthropicBlock {
+	out := []anthropicBlock{}
+	if reasoning != "" {
+		out = append(out, thinkingBlock(reasoning, signature))
+	}
+	if text != "" {
+		out = append(out, textBlock(text))
+	}
+	for _, c := range calls {
+		input, ok := c.object()
+		if !ok { // cut off: there is no input to show, and max_tokens says why
+			input = jsontext.Value("{}")
+		}
+		out = append(out, anthropicBlock{Type: "tool_use", ID: c.id, Name: c.name, Input: input})
+		s.called = true
+	}
 	return out
 }
 
@@ -101,21 +119,34 @@ func (s *messageShape) chunks(g *generation, c *choice, parts []reasoning.Part, 
 	if !c.begun {
 		out = append(out, anthropicEvent("message_start", pair{"message", s.message(g)}))
 	}
-	for _, p := range parts {
-		if p.Reasoning {
-			out = s.begin(out, "thinking", thinkingBlock("", ""))
-			out = append(out, s.delta("thinking_delta", "thinking", p.Text))
-		} else {
-			out = s.begin(out, "text", textBlock(""))
-			out = append(out, s.delta("text_delta", "text", p.Text))
-		}
-	}
+	out = s.grow(out, pieces(parts))
 	if end {
 		out = s.stop(out)
 		reason, sequence := s.stopped(g, c)
 		out = append(out,
 			anthropicEvent("message_delta", pair{"delta", pairs{{"stop_reason", reason}, {"stop_sequence", sequence}}}, pair{"usage", newAnthropicUsage(g)}),
 			anthropicEvent("message_stop"))
+	}
+	return out
+}
+
+// grow adds the events of what an answer grew by.
+func (s *messageShape) grow(out []any, pieces []piece) []any {
+	for _, p := range pieces {
+		switch p.kind {
+		case reasoningPiece:
+			out = s.begin(out, "thinking", thinkingBlock("", ""))
+			out = append(out, s.delta("thinking_delta", "thinking", p.text))
+		case contentPiece:
+			out = s.begin(out, "text", textBlock(""))
+			out = append(out, s.delta("text_delta", "text", p.text))
+		case callPiece:
+			out = s.stop(out)
+			out = s.begin(out, "tool_use", anthropicBlock{Type: "tool_use", ID: p.call.id, Name: p.call.name, Input: jsontext.Value("{}")})
+			s.called = true
+		case argumentsPiece:
+			out = append(out, s.delta("input_json_delta", "partial_json", p.text))
+		}
 	}
 	return out
 }

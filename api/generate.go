@@ -51,6 +51,7 @@ type choice struct {
 	answer    *reasoning.Answer
 	text      strings.Builder
 	reasoning strings.Builder
+	calls     []call
 	tokens    []engine.Token
 	cursor    textCursor
 

@@ -29,6 +29,7 @@ type item struct {
 	id    string
 	text  strings.Builder
 	score []chatLogprob
+	call  call
 }
 
 // repeated are fields of a request that its response has, too, and what they are when they were left out.
@@ -113,6 +114,35 @@ func messageItem(id, status string, content ...any) pairs {
 	return pairs{{"type", "message"}, {"id", id}, {"status", status}, {"role", "assistant"}, {"content", content}}
 }
 
+// callItem is an item of a call, by the name and of the kind that the client gave the tool.
+func (s *responseShape) callItem(id, status string, c call) pairs {
+	tool, ok := s.tools[c.name]
+	if !ok {
+		tool.name = c.name
+	}
+	out := pairs{{"type", "function_call"}, {"id", id}, {"call_id", c.id}, {"name", tool.name}, {"arguments", c.arguments}}
+	if status != "in_progress" {
+		out[4].value = c.text()
+	}
+	if tool.custom {
+		out[0].value, out[4] = "custom_tool_call", pair{"input", customInput(c)}
+	}
+	if tool.namespace != "" {
+		out = append(out, pair{"namespace", tool.namespace})
+	}
+	return append(out, pair{"status", status})
+}
+
+// customInput is the text that a call of a custom tool gives it.
+func customInput(c call) string {
+	if v, ok := c.object(); ok {
+		if o, err := readObject(v, ""); err == nil && o.fields["input"].Kind() == '"' {
+			return text(o.fields["input"])
+		}
+	}
+	return c.arguments
+}
+
 func outputText(text string, scores []chatLogprob) pairs {
 	if scores == nil {
 		scores = []chatLogprob{}
@@ -136,6 +166,9 @@ func (s *responseShape) whole(g *generation) any {
 	if t := c.text.String(); t != "" {
 		s.output = append(s.output, messageItem(s.itemID("msg_"), ending(c), outputText(t, s.scores(g, c.tokens))))
 	}
+	for _, call := range c.calls {
+		s.output = append(s.output, s.callItem(s.itemID("fc_"), "completed", call))
+	}
 	_, out := s.final(g, s.output)
 	return out
 }
@@ -153,27 +186,42 @@ func (s *responseShape) chunks(g *generation, c *choice, parts []reasoning.Part,
 		begun := s.object("in_progress", nil, nil, nil, nil)
 		out = append(out, s.event("response.created", pair{"response", begun}), s.event("response.in_progress", pair{"response", begun}))
 	}
-	scores := s.scores(g, tokens)
-	for _, p := range parts {
-		if p.Reasoning {
-			out = s.begin(out, "reasoning", "rs_")
-			s.open.text.WriteString(p.Text)
-			out = append(out, s.event("response.reasoning_text.delta", s.place(true, pair{"delta", p.Text})...))
-			continue
-		}
-		out = s.begin(out, "message", "msg_")
-		s.open.text.WriteString(p.Text)
-		s.open.score = append(s.open.score, scores...)
-		if scores == nil {
-			scores = []chatLogprob{}
-		}
-		out = append(out, s.event("response.output_text.delta", s.place(true, pair{"delta", p.Text}, pair{"logprobs", scores})...))
-		scores = nil
-	}
+	out = s.grow(out, pieces(parts), s.scores(g, tokens))
 	if end {
 		out = s.close(out, ending(c))
 		status, response := s.final(g, s.output)
 		out = append(out, s.event("response."+status, pair{"response", response}))
+	}
+	return out
+}
+
+// grow adds the events of what an answer grew by.
+func (s *responseShape) grow(out []any, pieces []piece, scores []chatLogprob) []any {
+	for _, p := range pieces {
+		switch p.kind {
+		case reasoningPiece:
+			out = s.begin(out, "reasoning", "rs_")
+			s.open.text.WriteString(p.text)
+			out = append(out, s.event("response.reasoning_text.delta", s.place(true, pair{"delta", p.text})...))
+		case contentPiece:
+			out = s.begin(out, "message", "msg_")
+			s.open.text.WriteString(p.text)
+			s.open.score = append(s.open.score, scores...)
+			if scores == nil {
+				scores = []chatLogprob{}
+			}
+			out = append(out, s.event("response.output_text.delta", s.place(true, pair{"delta", p.text}, pair{"logprobs", scores})...))
+			scores = nil
+		case callPiece:
+			out = s.close(out, "completed")
+			s.open.kind, s.open.id, s.open.call = "call", s.itemID("fc_"), p.call
+			out = append(out, s.event("response.output_item.added", pair{"output_index", len(s.output)}, pair{"item", s.callItem(s.open.id, "in_progress", p.call)}))
+		case argumentsPiece:
+			s.open.text.WriteString(p.text)
+			if !s.tools[s.open.call.name].custom { // whose input is known when it is whole
+				out = append(out, s.event("response.function_call_arguments.delta", s.place(false, pair{"delta", p.text})...))
+			}
+		}
 	}
 	return out
 }
@@ -212,13 +260,30 @@ func (s *responseShape) close(out []any, status string) []any {
 	case "reasoning":
 		whole, part = s.reasoningItem(s.open.id, text), pairs{{"type", "reasoning_text"}, {"text", text}}
 		out = append(out, s.event("response.reasoning_text.done", s.place(true, pair{"text", text})...))
+	case "call":
+		c := s.open.call
+		c.arguments = text
+		whole := s.callItem(s.open.id, status, c)
+		if s.tools[c.name].custom {
+			input := customInput(c)
+			out = append(out, s.event("response.custom_tool_call_input.delta", s.place(false, pair{"delta", input})...),
+				s.event("response.custom_tool_call_input.done", s.place(false, pair{"input", input})...))
+		} else {
+			out = append(out, s.event("response.function_call_arguments.done", s.place(false, pair{"name", whole[3].value}, pair{"arguments", c.text()})...))
+		}
+		return s.closed(out, whole)
 	case "message":
 		part = outputText(text, s.open.score)
 		whole = messageItem(s.open.id, status, part)
 		out = append(out, s.event("response.output_text.done", s.place(true, pair{"text", text}, pair{"logprobs", part[3].value})...))
 	}
-	out = append(out, s.event("response.content_part.done", s.place(true, pair{"part", part})...),
-		s.event("response.output_item.done", pair{"output_index", len(s.output)}, pair{"item", whole}))
+	out = append(out, s.event("response.content_part.done", s.place(true, pair{"part", part})...))
+	return s.closed(out, whole)
+}
+
+// closed ends the item that is open, whole as it is.
+func (s *responseShape) closed(out []any, whole pairs) []any {
+	out = append(out, s.event("response.output_item.done", pair{"output_index", len(s.output)}, pair{"item", whole}))
 	s.output = append(s.output, whole)
 	s.open = item{}
 	return out
