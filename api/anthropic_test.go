@@ -377,3 +377,26 @@ func TestModelsForAnthropicsClients(t *testing.T) {
 	}
 	anthropicRefused(t, s.do("GET", "/v1/models/X", "", "Anthropic-Version", "2023-06-01"), 404, "not_found_error")
 }
+
+// A stream that has begun to beat while its model was loading is told in its own form that it will not.
+func TestShapesOfAModelThatFailsToLoad(t *testing.T) {
+	for path, last := range map[string]string{"/v1/messages": `{"type":"error",`, "/v1/responses": `{"type":"response.failed",`} {
+		loading := make(chan struct{})
+		gen := says("x")
+		gen.Loading, gen.LoadErr = loading, engine.ErrLoad
+		s := serve(t, gen, Options{KeepAlive: time.Millisecond})
+		time.AfterFunc(30*time.Millisecond, func() { close(loading) })
+		a := s.post(path, `{"model":"M","stream":true,"input":"hi",`+hello+`}`)
+		if n := len(a.events); a.status != 200 || n == 0 || !strings.HasPrefix(a.events[n-1], last) || strings.Count(string(a.body), last) != 1 {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	loading := make(chan struct{})
+	gen := says("x")
+	gen.Loading, gen.LoadErr = loading, engine.ErrLoad
+	close(loading)
+	s := serve(t, gen, Options{})
+	if a := s.post("/api/chat", `{"model":"M",`+hello+`}`); a.status != 503 || !strings.HasPrefix(string(a.body), `{"error":"`) || a.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v %s", a.status, a.header, a.body)
+	}
+}

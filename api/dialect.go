@@ -1,6 +1,9 @@
 package api
 
-import "net/http"
+import (
+	"maps"
+	"net/http"
+)
 
 // dialect is how one family of endpoints writes what is no answer: errors, and what a stream has beside its events.
 // Errors are made once, in asError, and every dialect words them for its own clients.
@@ -23,6 +26,24 @@ var openAI = &dialect{
 	done:       "data: [DONE]\n\n",
 	errorBody:  func(_ *reply, e *apiError) any { return e.body() },
 	errorEvent: func(_ *reply, e *apiError) any { return e.body() },
+}
+
+// withOtherAPIs adds the routes of the APIs beside OpenAI's chat and completions, and of what describes them all.
+func (h *Handler) withOtherAPIs(routes map[string]route) map[string]route {
+	maps.Copy(routes, map[string]route{
+		"/v1/messages":               {method: "POST", as: anthropic, serve: h.anthropicMessages},
+		"/v1/messages/count_tokens":  {method: "POST", as: anthropic, serve: h.anthropicCount},
+		"/v1/responses":              {method: "POST", as: responses, serve: h.responses},
+		"/v1/responses/input_tokens": {method: "POST", serve: h.responsesCount},
+		"/api/chat":                  {method: "POST", as: ollama, serve: h.ollamaChat},
+		"/api/generate":              {method: "POST", as: ollama, serve: h.ollamaGenerate},
+		"/api/show":                  {method: "POST", as: ollama, serve: h.ollamaShow},
+		"/api/tags":                  {method: "GET", as: ollama, quiet: true, serve: h.ollamaTags},
+		"/api/ps":                    {method: "GET", as: ollama, quiet: true, serve: h.ollamaPS},
+		"/api/version":               {method: "GET", as: ollama, open: true, quiet: true, serve: h.ollamaVersion},
+		"/openapi.json":              {method: "GET", open: true, quiet: true, serve: h.describe},
+	})
+	return routes
 }
 
 // event is a server-sent event that has a name beside its data, as Anthropic's and those of Responses have.

@@ -25,6 +25,8 @@
 //	GET  /health, /healthz              200, or 503 when the step loop's heartbeat is stale
 //	GET  /readyz                        200, or 503 until every model is loaded
 //	GET  /metrics, /version
+//	     /models/{id}/...               each of these as if that model were the only one: for programs that take the
+//	                                    first of /v1/models, and of each metric's series, for theirs
 //
 // With API keys configured, /v1/..., /api/..., /tokenize and /detokenize need one, as Authorization: Bearer KEY or
 // X-Api-Key: KEY; the others, and /api/version, stay open, as what watches a server seldom has a key. Paths of these APIs

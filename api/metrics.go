@@ -16,20 +16,22 @@ import (
 // metrics are what /metrics shows. Times are observed here; counters and gauges of the engine are
 // read from its Stats when asked for, so that a scrape changes nothing.
 type metrics struct {
-	handler http.Handler
-	models  map[string]*modelMetrics
-	replies *prometheus.CounterVec
+	registry prometheus.Gatherer
+	handler  http.Handler
+	models   map[string]*modelMetrics
+	replies  *prometheus.CounterVec
 }
 
 // modelMetrics are one model's children of the histograms, looked up once.
 type modelMetrics struct {
-	ttft, tpot, itl, e2e, queue prometheus.Observer
+	ttft, tpot, itl, e2e, queue, prefill, computed prometheus.Observer
 }
 
-// Buckets in seconds; like vLLM's where it has them, with finer ones below for small models.
+// Buckets in seconds, but for countBuckets; like vLLM's where it has them, with finer ones below for small models.
 var (
 	firstTokenBuckets = []float64{.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560}
 	tokenBuckets      = []float64{.001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80}
+	countBuckets      = []float64{1, 10, 100, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6}
 	requestBuckets    = []float64{.01, .05, .1, .3, .5, .8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680}
 )
 
@@ -46,9 +48,12 @@ func newMetrics(gen Generator, version string) *metrics {
 	itl := histogram("vllm:inter_token_latency_seconds", "Gap between tokens.", tokenBuckets)
 	e2e := histogram("vllm:e2e_request_latency_seconds", "From the request to its last token.", requestBuckets)
 	queue := histogram("vllm:request_queue_time_seconds", "From admission to the first step.", requestBuckets)
+	prefill := histogram("vllm:request_prefill_time_seconds", "From the first step to the first token.", requestBuckets)
+	computed := histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, those in the prefix cache left out.", countBuckets)
 	for _, info := range gen.Models() {
 		n := info.Name
-		m.models[n] = &modelMetrics{ttft.WithLabelValues(n), tpot.WithLabelValues(n), itl.WithLabelValues(n), e2e.WithLabelValues(n), queue.WithLabelValues(n)}
+		m.models[n] = &modelMetrics{ttft.WithLabelValues(n), tpot.WithLabelValues(n), itl.WithLabelValues(n), e2e.WithLabelValues(n), queue.WithLabelValues(n),
+			prefill.WithLabelValues(n), computed.WithLabelValues(n)}
 	}
 	m.replies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "openinfer_http_replies_total",
 		Help: "Replies by path and status; 499 is a client that went away."}, []string{"path", "status"})
@@ -57,7 +62,7 @@ func newMetrics(gen Generator, version string) *metrics {
 	build.Set(1)
 	reg.MustRegister(m.replies, build, statsCollector{gen}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.handler = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	m.registry, m.handler = reg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	return m
 }
 
@@ -90,6 +95,8 @@ func (m *metrics) observe(g *generation, c *choice, u update) {
 			c.firstToken = now
 			mm.ttft.Observe(now.Sub(g.arrival).Seconds())
 			mm.queue.Observe(u.Usage.Queued.Seconds())
+			mm.prefill.Observe((u.Usage.FirstToken - u.Usage.Queued).Seconds())
+			mm.computed.Observe(float64(u.Usage.Prompt - u.Usage.Cached))
 		} else {
 			gap := now.Sub(c.lastToken).Seconds() / float64(k)
 			for range k {
@@ -119,18 +126,19 @@ func cardDesc(name, help string) *prometheus.Desc {
 }
 
 var (
-	descRunning       = modelDesc("vllm:num_requests_running", "Sequences in the running batch.")
-	descWaiting       = modelDesc("vllm:num_requests_waiting", "Sequences that wait.")
-	descUsage         = modelDesc("vllm:kv_cache_usage_perc", "Share of the KV cache that sequences hold now, 0 to 1; 0 at rest.")
-	descConfig        = modelDesc("vllm:cache_config_info", "Always 1. num_gpu_blocks is as if the model had the whole pool.", "block_size", "num_gpu_blocks", "cache_dtype", "cache_tokens")
+	descRunning = modelDesc("vllm:num_requests_running", "Sequences in the running batch.")
+	descWaiting = modelDesc("vllm:num_requests_waiting", "Sequences that wait.")
+	descUsage   = modelDesc("vllm:kv_cache_usage_perc", "Share of the KV cache that sequences hold now, 0 to 1; 0 at rest.")
+	descConfig  = modelDesc("vllm:cache_config_info", "Always 1. block_size times num_gpu_blocks, and kv_cache_size_tokens, is the longest sequence that fits if it has the whole pool, which all models share.",
+		"block_size", "num_gpu_blocks", "cache_dtype", "kv_cache_size_tokens")
 	descPrompt        = modelDesc("vllm:prompt_tokens_total", "Prompt tokens.")
 	descGenerated     = modelDesc("vllm:generation_tokens_total", "Tokens generated.")
+	descCached        = modelDesc("vllm:prompt_tokens_cached_total", "Prompt tokens not computed, as the prefix cache had them.")
 	descPreemptions   = modelDesc("vllm:num_preemptions_total", "Times a sequence lost its blocks and waited again.")
 	descPrefixQueries = modelDesc("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.")
 	descPrefixHits    = modelDesc("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.")
 	descSuccess       = modelDesc("vllm:request_success_total", "Sequences by how they ended.", "finished_reason")
 
-	descCached      = modelDesc("openinfer_cached_prompt_tokens_total", "Prompt tokens not computed, as the prefix cache had them.")
 	descRefused     = modelDesc("openinfer_requests_refused_total", "Requests refused with 429: queue_full, or sla when theirs could not be promised.", "reason")
 	descModelBlocks = modelDesc("openinfer_kv_blocks", "KV blocks: live (sequences hold them) or cached (kept for reuse).", "state")
 	descStates      = modelDesc("openinfer_recurrent_states", "Recurrent states: live (of sequences) or cached (snapshots kept for reuse).", "state")
@@ -217,7 +225,10 @@ func (c statsCollector) Collect(out chan<- prometheus.Metric) {
 		ready := 0.0
 		if m.Ready {
 			ready = 1
-			gauge(descConfig, 1, m.Name, strconv.Itoa(m.BlockTokens), strconv.Itoa(m.Blocks), m.KVCacheDType, strconv.Itoa(m.CacheTokens))
+			// Not the number of blocks: some hold recurrent states, and of groups with a window there are many a token.
+			size := max(1, m.BlockTokens)
+			blocks := m.CacheTokens / size
+			gauge(descConfig, 1, m.Name, strconv.Itoa(size), strconv.Itoa(blocks), m.KVCacheDType, strconv.Itoa(blocks*size))
 			gauge(descWeights, float64(m.WeightBytes), m.Name)
 		}
 		gauge(descReady, ready, m.Name)

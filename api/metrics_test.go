@@ -100,7 +100,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no request_success_total for %s", reason)
 		}
 	}
-	if m.value("vllm:cache_config_info", "model_name", "M", "block_size", "16", "num_gpu_blocks", "100") != 1 ||
+	if m.value("vllm:cache_config_info", "model_name", "M", "block_size", "16", "num_gpu_blocks", "100", "kv_cache_size_tokens", "1600") != 1 ||
 		m.value("openinfer_build_info", "version", "7") != 1 || m.value("openinfer_kv_pages", "state", "cached") != 2 ||
 		m.value("openinfer_requests_waiting") != 0 || m.value("openinfer_kv_usage_ratio") < 0 || m.value("openinfer_kv_usage_ratio") > 1 {
 		t.Errorf("info: %v", m["vllm:cache_config_info"])
@@ -127,6 +127,8 @@ func TestMetrics(t *testing.T) {
 		{"vllm:time_to_first_token_seconds", 3, []string{"model_name", "M"}},
 		{"vllm:e2e_request_latency_seconds", 3, []string{"model_name", "M"}},
 		{"vllm:time_per_output_token_seconds", 3, []string{"model_name", "M"}},
+		{"vllm:request_prefill_time_seconds", 3, []string{"model_name", "M"}},
+		{"vllm:request_prefill_kv_computed_tokens", 3, []string{"model_name", "M"}},
 		{"vllm:inter_token_latency_seconds", 7, []string{"model_name", "M"}},
 		{"vllm:num_requests_running", 0, []string{"model_name", "M"}},
 		{"vllm:time_to_first_token_seconds", 0, []string{"model_name", "org/other"}},

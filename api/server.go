@@ -43,6 +43,7 @@ type Handler struct {
 	metrics     *metrics
 	fingerprint string
 	routes      map[string]route
+	views       map[string]*Handler // by model
 }
 
 // route is what a path answers to. An open one needs no API key.
@@ -86,32 +87,30 @@ func New(gen Generator, o Options) *Handler {
 		metrics:     newMetrics(gen, o.Version),
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
-	h.routes = map[string]route{
-		"/v1/models":                 {method: "GET", serve: h.models},
-		"/v1/chat/completions":       {method: "POST", serve: h.chat},
-		"/v1/completions":            {method: "POST", serve: h.completions},
-		"/v1/models/load":            {method: "POST", serve: h.load},
-		"/v1/models/unload":          {method: "POST", serve: h.unload},
-		"/tokenize":                  {method: "POST", serve: h.tokenize},
-		"/detokenize":                {method: "POST", serve: h.detokenize},
-		"/v1/messages":               {method: "POST", as: anthropic, serve: h.anthropicMessages},
-		"/v1/messages/count_tokens":  {method: "POST", as: anthropic, serve: h.anthropicCount},
-		"/v1/responses":              {method: "POST", as: responses, serve: h.responses},
-		"/v1/responses/input_tokens": {method: "POST", serve: h.responsesCount},
-		"/api/chat":                  {method: "POST", as: ollama, serve: h.ollamaChat},
-		"/api/generate":              {method: "POST", as: ollama, serve: h.ollamaGenerate},
-		"/api/tags":                  {method: "GET", as: ollama, quiet: true, serve: h.ollamaTags},
-		"/api/ps":                    {method: "GET", as: ollama, quiet: true, serve: h.ollamaPS},
-		"/api/show":                  {method: "POST", as: ollama, serve: h.ollamaShow},
-		"/api/version":               {method: "GET", as: ollama, open: true, quiet: true, serve: h.ollamaVersion},
-		"/version":                   {method: "GET", open: true, quiet: true, serve: h.version},
-		"/openapi.json":              {method: "GET", open: true, quiet: true, serve: h.describe},
-		"/health":                    {method: "GET", open: true, quiet: true, serve: h.health},
-		"/healthz":                   {method: "GET", open: true, quiet: true, serve: h.health},
-		"/readyz":                    {method: "GET", open: true, quiet: true, serve: h.ready},
-		"/metrics":                   {method: "GET", open: true, quiet: true, serve: h.scrape},
+	h.routes = h.table()
+	h.views = map[string]*Handler{}
+	for _, m := range gen.Models() {
+		h.views[m.Name] = h.view(m.Name)
 	}
 	return h
+}
+
+// table has the routes of whole paths.
+func (h *Handler) table() map[string]route {
+	return h.withOtherAPIs(map[string]route{
+		"/v1/models":           {method: "GET", serve: h.models},
+		"/v1/chat/completions": {method: "POST", serve: h.chat},
+		"/v1/completions":      {method: "POST", serve: h.completions},
+		"/v1/models/load":      {method: "POST", serve: h.load},
+		"/v1/models/unload":    {method: "POST", serve: h.unload},
+		"/tokenize":            {method: "POST", serve: h.tokenize},
+		"/detokenize":          {method: "POST", serve: h.detokenize},
+		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},
+		"/health":              {method: "GET", open: true, quiet: true, serve: h.health},
+		"/healthz":             {method: "GET", open: true, quiet: true, serve: h.health},
+		"/readyz":              {method: "GET", open: true, quiet: true, serve: h.ready},
+		"/metrics":             {method: "GET", open: true, quiet: true, serve: h.scrape},
+	})
 }
 
 // NewServer returns a server of h with the time-outs that a listening socket needs: clients that
@@ -131,6 +130,12 @@ func NewServer(h *Handler) *http.Server {
 // ServeHTTP finds the route, checks the key, turns errors and panics into replies and logs one
 // line. Texts of requests and answers are never logged.
 func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	if v, rest := h.viewed(r.URL.Path); v != nil {
+		r = r.Clone(r.Context())
+		r.URL.Path, r.URL.RawPath = rest, ""
+		v.ServeHTTP(rw, r)
+		return
+	}
 	w := &reply{ResponseWriter: rw, h: h, requestToken: strings.ToLower(rand.Text())}
 	w.requestID = requestID(r.Header.Get("X-Request-Id"))
 	if w.requestID == "" {

@@ -101,7 +101,7 @@ func (e *Engine) follow(plan *MemoryPlan) {
 		p := &plan.Models[i]
 		m.cut = p.cut
 		m.info.WeightBytes, m.info.KVCacheDType = p.WeightBytes, p.KVCacheDType
-		m.info.BlockTokens, m.info.Blocks = p.BlockTokens, (plan.Pages-1)*p.BlocksPerPage
+		m.info.BlockTokens = p.BlockTokens
 		m.info.MaxModelLen, m.info.CacheTokens = p.MaxModelLen, p.CacheTokens
 	}
 }

@@ -237,7 +237,6 @@ type ModelInfo struct {
 	WeightBytes  int64
 	// Cache numbers are those of this model as if it had the whole pool.
 	BlockTokens  int
-	Blocks       int
 	CacheTokens  int
 	KVCacheDType string
 	// Simulated names the card that no answer was computed on; "": answers are computed.

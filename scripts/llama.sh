@@ -13,5 +13,8 @@ python3 -m pip download -q --no-deps --no-binary :all: --disable-pip-version-che
 tar xzf "$dir"/src/llama_cpp_python-*.tar.gz -C "$dir/src" --strip-components=1
 cmake -S "$dir/src/vendor/llama.cpp" -B "$dir" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON -DLLAMA_CURL=OFF \
     -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF >"$dir/cmake.log"
-cmake --build "$dir" -j"$(nproc)" --target llama-server llama-perplexity llama-bench llama-batched-bench >"$dir/build.log"
+cmake --build "$dir" -j"$(nproc)" --target llama-server llama-perplexity llama-bench llama-batched-bench >"$dir/build.log" 2>&1 || {
+    tail -n 20 "$dir/build.log" >&2
+    exit 1
+}
 rm -rf "$dir/src"

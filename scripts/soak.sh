@@ -1,14 +1,15 @@
 #!/bin/sh
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
 # the tests, random checkpoints against transformers, the quality of quantising and of KV cache types, the kernels on emulated ARM,
-# checkpoints of full size, the comparison with llama.cpp. Writes docs/soak.md, docs/quantize-quality.md, docs/kv-types.md,
-# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/bench-cpu.md and docs/bench-load.md. SOAK_PARTS picks from "fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load";
+# checkpoints of full size, the comparison with llama.cpp, the speed test. Writes docs/soak.md, docs/quantize-quality.md, docs/kv-types.md,
+# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/bench-cpu.md, docs/bench-load.md and docs/matrix*.
+# SOAK_PARTS picks from "fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load matrix";
 # ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
 cache=${OPENINFER_CACHE:-$PWD/.cache}
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load}
+parts=${SOAK_PARTS:-fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load matrix}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -67,6 +68,7 @@ for part in $parts; do
     shapes) run "checkpoints of full size (docs/shapes.md)" sh scripts/shapes.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;
     load) run "load generator against known delays (docs/bench-load.md)" sh scripts/loadcheck.sh ;;
+    matrix) run "speed test, simulated and beside llama-server (docs/matrix.md)" sh scripts/matrix.sh ;;
     *)
         echo "soak: unknown part $part" >&2
         exit 2

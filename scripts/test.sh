@@ -1,7 +1,7 @@
 #!/bin/sh
 # The tests of `make test`: the short ones of what shares state between goroutines under the race
 # detector (all of it would cost minutes, and it sees nothing in C), then everything, then real
-# models and real clients against the built binary. Prints where the time went.
+# models, reports in a browser and real clients against the built binary. Prints where the time went.
 set -eu
 cd "$(dirname "$0")/.."
 export OPENINFER_BIN="$PWD/openinfer"
@@ -17,6 +17,8 @@ stage "reference results, one table"
 make -s golden
 stage "real models, end to end"
 go test -count=1 -timeout 10m ./test/e2e/ ./test/quality/
+stage "reports in a browser"
+go test -count=1 -timeout 5m ./test/pages/
 stage "real clients"
 go test -tags clients -count=1 -timeout 10m ./test/clients/...
 stage "done"

@@ -102,7 +102,7 @@ func (g *Generator) Models() []engine.ModelInfo {
 			g.mu.Unlock()
 			m.Architecture, m.MaxModelLen, m.Vocab, m.EndTokens = "bytes", g.maxLen(), Vocab, []int32{ImEnd}
 			m.Reasoning = g.Reasoning
-			m.HasChat, m.Ready, m.BlockTokens, m.Blocks, m.CacheTokens, m.KVCacheDType = true, true, 16, 100, 1600, "fp16"
+			m.HasChat, m.Ready, m.BlockTokens, m.CacheTokens, m.KVCacheDType = true, true, 16, 1605, "fp16"
 			m.Defaults = engine.SamplingParams{Temperature: 1, TopP: 1, RepetitionPenalty: 1}
 		}
 		all = append(all, m)

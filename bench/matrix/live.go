@@ -7,42 +7,90 @@ import (
 	"strings"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/openinfer-go/openinfer/internal/page"
 )
 
 // Screen shows a run that goes on: on a terminal a table in its place, elsewhere a line for each cell.
 type Screen struct {
-	out   io.Writer
-	live  bool
-	lines int // of the table that stands there
+	out     io.Writer
+	program *tea.Program // of a terminal; it has out
+	ended   chan struct{}
 }
 
-// NewScreen returns a Screen; live says that out is a terminal.
-func NewScreen(out io.Writer, live bool) *Screen { return &Screen{out: out, live: live} }
+// NewScreen returns a Screen of out. When in is not nil, out is a terminal and in what is typed there: it is read without
+// echo, which would break the table, and Ctrl-C calls interrupt. Close gives the terminal back.
+func NewScreen(out io.Writer, in io.Reader, interrupt func()) *Screen {
+	if in == nil {
+		return &Screen{out: out}
+	}
+	return newTerminal(frame{interrupt: interrupt}, tea.WithInput(in), tea.WithOutput(out))
+}
+
+func newTerminal(f frame, options ...tea.ProgramOption) *Screen {
+	s := &Screen{program: tea.NewProgram(f, append(options, tea.WithoutSignalHandler())...), ended: make(chan struct{})}
+	go func() {
+		defer close(s.ended)
+		s.program.Run() // without a table the run is as good: what it measured is printed at its end
+	}()
+	return s
+}
 
 // Show is a Config's Watch.
 func (s *Screen) Show(st Status) {
-	if !s.live {
-		if st.Ended {
-			fmt.Fprintln(s.out, st.Result.Cells[st.Cell].line())
+	switch {
+	case s.program != nil:
+		s.program.Send(lines(table(st))) // made here: what a Status shows changes afterwards
+	case st.Ended:
+		fmt.Fprintln(s.out, st.Result.Cells[st.Cell].line())
+	}
+}
+
+// Close leaves the latest table where it is. Nothing may be shown any more.
+func (s *Screen) Close() {
+	if s.program != nil {
+		s.program.Quit()
+		<-s.ended
+	}
+}
+
+// lines is the message that has a new table.
+type lines []string
+
+// frame is what stands in a terminal.
+type frame struct {
+	lines     lines
+	height    int // of the terminal; 0: not known yet
+	interrupt func()
+}
+
+// Init implements tea.Model.
+func (f frame) Init() tea.Cmd { return nil }
+
+// Update implements tea.Model.
+func (f frame) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case lines:
+		f.lines = msg
+	case tea.WindowSizeMsg:
+		f.height = msg.Height
+	case tea.KeyPressMsg:
+		if msg.String() == "ctrl+c" {
+			f.interrupt()
 		}
-		return
 	}
-	lines := table(st)
-	var b strings.Builder
-	b.WriteString("\x1b[?7l") // a line too long is cut, not broken: the table stays as high as it is
-	if s.lines > 0 {
-		fmt.Fprintf(&b, "\x1b[%dA", s.lines)
+	return f, nil
+}
+
+// View implements tea.Model. Of a table higher than the terminal the end is seen: how the run stands. The last line is
+// empty, as what a program prints after its end begins there.
+func (f frame) View() tea.View {
+	seen := f.lines
+	if room := f.height - 1; room > 0 && len(seen) > room {
+		seen = seen[len(seen)-room:]
 	}
-	for _, l := range lines {
-		b.WriteString("\r" + l + "\x1b[K\n")
-	}
-	b.WriteString("\x1b[J\x1b[?7h")
-	s.lines = len(lines)
-	if st.Done {
-		s.lines = 0
-	}
-	io.WriteString(s.out, b.String())
+	return tea.NewView(strings.Join(seen, "\n") + "\n")
 }
 
 // line is a cell that has ended.

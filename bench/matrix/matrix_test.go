@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/openinfer-go/openinfer/bench/load/loadtest"
 )
 
@@ -96,7 +98,7 @@ func near(t *testing.T, what string, got, want, by float64) {
 func TestCells(t *testing.T) {
 	s := &server{Stub: loadtest.Stub{Usage: 2, IDs: 400, Answer: steady()}, metrics: cacheOf2000}
 	var lines bytes.Buffer
-	r, err := measure(t, s, func(c *Config) { c.Watch = NewScreen(&lines, false).Show })
+	r, err := measure(t, s, func(c *Config) { c.Watch = NewScreen(&lines, nil, nil).Show })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,19 +287,38 @@ func TestRefusesNamingTheFlag(t *testing.T) {
 	}
 }
 
-// TestLiveTable: what stands on a terminal after two statuses is the second alone.
+// TestCacheTokens: what a server says of its whole KV cache goes before what its blocks come to.
+func TestCacheTokens(t *testing.T) {
+	for labels, want := range map[string]int{
+		`block_size="16",num_gpu_blocks="125"`:                               2000,
+		`block_size="16",num_gpu_blocks="125",kv_cache_size_tokens="1504"`:   1504,
+		`block_size="16",num_gpu_blocks="125",kv_cache_size_tokens="None"`:   2000,
+		`block_size="16",num_gpu_blocks="None",kv_cache_size_tokens="10576"`: 10576,
+		`block_size="16",num_gpu_blocks="None"`:                              0,
+	} {
+		s := Server{Model: "m"}
+		if s.readMetrics([]byte("vllm:cache_config_info{" + labels + "} 1\n")); s.CacheTokens != want {
+			t.Errorf("%s: %d tokens, want %d", labels, s.CacheTokens, want)
+		}
+	}
+}
+
+// TestLiveTable: what is seen after two statuses is the second alone, its end if the terminal is low; Ctrl-C interrupts.
 func TestLiveTable(t *testing.T) {
 	r := &Result{Server: Server{Model: "m", URL: "u", Simulated: "a card"}, Cells: []Cell{
 		{Phase: Prefill, Context: 8192, Requests: 1, Status: Measured, TokensPerSecond: 2163},
 		{Phase: Decode, Context: 0, Requests: 1, Status: Measured, TokensPerSecond: 48.2}, {Phase: Decode, Context: 0, Requests: 16, Status: OverCapacity},
 		{Phase: Decode, Context: 16384, Requests: 1, Status: Pending}, {Phase: Decode, Context: 16384, Requests: 16, Status: Pending},
 	}}
-	var b bytes.Buffer
-	screen := NewScreen(&b, true)
-	screen.Show(Status{Result: r, Cell: 3, Doing: "warming up"})
-	screen.Show(Status{Result: r, Cell: 3, Doing: measuring, Elapsed: 7 * time.Second, TokensPerSecond: 46.6, Left: 90 * time.Second})
-	_, last, _ := strings.Cut(b.String(), "\x1b[6A")
-	got := strings.NewReplacer("\x1b[K", "", "\r", "", "\x1b[J", "", "\x1b[?7h", "").Replace(last)
+	interrupted := 0
+	var f tea.Model = frame{interrupt: func() { interrupted++ }}
+	update := func(messages ...tea.Msg) {
+		for _, m := range messages {
+			f, _ = f.Update(m)
+		}
+	}
+	update(lines(table(Status{Result: r, Cell: 3, Doing: "warming up"})))
+	update(lines(table(Status{Result: r, Cell: 3, Doing: measuring, Elapsed: 7 * time.Second, TokensPerSecond: 46.6, Left: 90 * time.Second})))
 	const want = `m at u, simulated a card
 prompts  8K: 2163  
 at once         1      16
@@ -305,13 +326,40 @@ at once         1      16
 16K         ~46.6       .
 decode 16K x 1: measuring, 7 s; 3 of 5 cells, about 1m30s left; Ctrl-C keeps what is done
 `
-	if got != want {
+	if got := f.View().Content; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
-	for _, l := range slices.Collect(strings.Lines(got)) {
+	for _, l := range f.(frame).lines {
 		if len(l) > 100 {
 			t.Errorf("%d characters: %s", len(l), l)
 		}
+	}
+	update(tea.WindowSizeMsg{Width: 80, Height: 3}, tea.KeyPressMsg{Code: 'x', Text: "x"})
+	if got := f.View().Content; !strings.HasSuffix(want, "\n"+got) || strings.Count(got, "\n") != 2 || interrupted != 0 {
+		t.Errorf("in three lines, interrupted %d times: %s", interrupted, got)
+	}
+	update(tea.KeyPressMsg{Code: 'c', Mod: tea.ModCtrl})
+	if interrupted != 1 {
+		t.Error("Ctrl-C did not interrupt")
+	}
+}
+
+// TestScreen: a terminal gets tables, and the latest stays when it is given back; elsewhere there are no escapes.
+func TestScreen(t *testing.T) {
+	r := &Result{Server: Server{Model: "m", URL: "u"}, Cells: []Cell{{Phase: Prefill, Context: 8192, Requests: 1, Status: Measured, TokensPerSecond: 2163, TTFT: 3808}}}
+	show := func(s *Screen) {
+		s.Show(Status{Result: r, Ended: true})
+		s.Show(Status{Result: r, Done: true})
+		s.Close()
+	}
+	var out, terminal bytes.Buffer
+	show(NewScreen(&out, nil, nil))
+	if got := out.String(); got != "prefill 8K: 2163 tok/s, TTFT 3.81 s\n" {
+		t.Errorf("no terminal: %q", got)
+	}
+	show(newTerminal(frame{}, tea.WithInput(strings.NewReader("")), tea.WithOutput(&terminal), tea.WithWindowSize(80, 24)))
+	if got := terminal.String(); !strings.Contains(got, "prompts  8K: 2163") || !strings.Contains(got, "1 of 1 cells; tok/s") {
+		t.Errorf("terminal: %q", got)
 	}
 }
 

@@ -199,11 +199,8 @@ func (v *view) prompts() []page.Block {
 			of = v.names[i] + ": "
 		}
 		t.Columns = append(t.Columns, of+"tok/s", of+"TTFT")
-		speed := report.Series{Name: of + "speed", Unit: "tok/s", Colour: i + 1, Dash: 1}
-		ttft := report.Series{Name: of + "TTFT", Unit: "s", Colour: i + 1, Dash: 2}
-		if len(v.runs) == 1 {
-			ttft.Colour = 2
-		}
+		speed := report.Series{Name: of + "speed", Unit: "tok/s", Colour: 2*i + 1, Dash: 1}
+		ttft := report.Series{Name: of + "TTFT", Unit: "s", Colour: 2*i + 2, Dash: 2}
 		for _, n := range contexts {
 			c := r.Find(Prefill, n, 1)
 			speed.Values = append(speed.Values, value(c, rate))
@@ -307,7 +304,7 @@ func (v *view) chart(title, unit string, contexts, requests []int, of func(*Cell
 	}
 	for i, r := range v.runs {
 		for j, n := range contexts {
-			s := report.Series{Name: page.Tokens(n), Unit: unit, Colour: j + 1, Dash: i + 1}
+			s := report.Series{Name: page.Tokens(n), Unit: unit, Colour: i*len(contexts) + j + 1, Dash: i + 1}
 			if len(v.runs) > 1 {
 				s.Name = v.names[i] + ", " + s.Name
 			}

@@ -96,6 +96,10 @@ func (s *Server) readMetrics(text []byte) {
 		if err == nil && err2 == nil && size > 0 && blocks > 0 {
 			s.CacheTokens = size * blocks
 		}
+		// What a server says of the whole: with layers of several kinds a block of each is counted, which would be too much.
+		if n, err := strconv.Atoi(l["kv_cache_size_tokens"]); err == nil && n > 0 {
+			s.CacheTokens = n
+		}
 		s.CacheDType = l["cache_dtype"]
 	}
 	if l := s.labels(families["openinfer_card_info"]); l != nil {

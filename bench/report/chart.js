@@ -1,8 +1,9 @@
 // Draws every .plot from its data-chart, and again when the colours change. A .plot's data-drawn says how many of its series were found among
-// its pixels, data-series how many have anything to draw.
+// its pixels, data-series how many have anything to draw that no later one covers.
 "use strict";
 (() => {
   const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const borders = ["solid", "dashed", "dotted", "double"]; // of the same series in the legend
   const palette = 8;
   const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const drawn = new Map(); // element -> uPlot
@@ -29,6 +30,8 @@
     const soft = color("--soft"), line = color("--line"), font = "12px system-ui, sans-serif";
     const colors = chart.series.map(s => color("--series-" + (s.colour % palette + 1)));
     const some = chart.series.map(s => s.values.some(v => v !== null));
+    const same = (a, b) => a.unit === b.unit && a.values.every((v, i) => v === b.values[i]);
+    const visible = chart.series.map((s, i) => some[i] && !chart.series.slice(i + 1).some(later => same(s, later)));
     const few = chart.values.length <= 24;
     const name = i => chart.labels ? chart.labels[i] ?? "" : format.format(i);
     const x = {
@@ -42,12 +45,13 @@
       scales: { x: { time: false, range: (u, low, high) => few ? [low - (high - low || 1) * .03, high + (high - low || 1) * .03] : [low, high] } },
       axes: [x],
       series: [{ label: chart.x, value: (u, v) => v == null ? "–" : name(v) }],
+      legend: { markers: { dash: (u, i) => borders[chart.series[i - 1].dash % borders.length] } },
       cursor: { drag: { x: !chart.labels, y: false } },
       hooks: {
         draw: [u => {
           if (element.dataset.drawn) return; // once: reading pixels back is slow
-          element.dataset.series = some.filter(Boolean).length;
-          element.dataset.drawn = seen(u, colors.filter((c, i) => some[i]));
+          element.dataset.series = visible.filter(Boolean).length;
+          element.dataset.drawn = seen(u, colors.filter((c, i) => visible[i]));
         }],
       },
     };

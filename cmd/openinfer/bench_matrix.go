@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -77,11 +78,19 @@ what is done, and --resume goes on from there.
 			}
 			c.Key = os.Getenv("OPENAI_API_KEY")
 			c.Command = commandLine(cmd, "json", "html", "resume", "launch-command")
-			c.Watch = matrix.NewScreen(os.Stdout, isTerminal(os.Stdout)).Show
+			ctx, interrupt := context.WithCancel(cmd.Context())
+			defer interrupt()
+			var keys io.Reader
+			if isTerminal(os.Stdout) && isTerminal(os.Stdin) {
+				keys = os.Stdin
+			}
+			screen := matrix.NewScreen(os.Stdout, keys, interrupt)
+			c.Watch = screen.Show
 			if file != "" {
 				c.Saved = func(r *matrix.Result) error { return r.Write(file) }
 			}
-			r, err := matrix.Run(cmd.Context(), c)
+			r, err := matrix.Run(ctx, c)
+			screen.Close()
 			if r == nil {
 				return err
 			}

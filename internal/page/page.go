@@ -14,6 +14,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"slices"
 )
 
 // Page is one report.
@@ -127,6 +128,11 @@ func (f Facts) HTML() (template.HTML, error) { return render("facts", f) }
 
 // HTML implements Block.
 func (t Table) HTML() (template.HTML, error) { return render("table", t) }
+
+// Numeric says whether a column's title belongs to the right, above numbers. The first column has names, even if they are numbers.
+func (t Table) Numeric(column int) bool {
+	return column > 0 && slices.ContainsFunc(t.Rows, func(r Row) bool { return column < len(r) && isNumber(r[column].Text) })
+}
 
 func render(name string, data any) (template.HTML, error) {
 	var b bytes.Buffer

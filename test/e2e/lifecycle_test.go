@@ -236,8 +236,8 @@ func TestCountersAddUp(t *testing.T) {
 				t.Errorf("%s of %s: %v, the answers say %v", reason, model, got, want)
 			}
 		}
-		if hits := m.of(t, "vllm:prefix_cache_hits_total", model); hits != m.of(t, "openinfer_cached_prompt_tokens_total", model) {
-			t.Errorf("%s: %v hits, %v tokens cached", model, hits, m.of(t, "openinfer_cached_prompt_tokens_total", model))
+		if hits := m.of(t, "vllm:prefix_cache_hits_total", model); hits != m.of(t, "vllm:prompt_tokens_cached_total", model) {
+			t.Errorf("%s: %v hits, %v tokens cached", model, hits, m.of(t, "vllm:prompt_tokens_cached_total", model))
 		}
 	}
 	if n := m.state(t, "openinfer_http_replies_total", `path="/v1/chat/completions",status="200"`); n != 30 {

@@ -208,7 +208,7 @@ func TestB35CachedTokens(t *testing.T) {
 		}
 		got := s.verified(t)
 		for _, model := range both {
-			if n := got.of(t, "openinfer_cached_prompt_tokens_total", model); n != float64(told[model]) || n == 0 {
+			if n := got.of(t, "vllm:prompt_tokens_cached_total", model); n != float64(told[model]) || n == 0 {
 				t.Errorf("%s: %v cached tokens are counted, answers say %d", model, n, told[model])
 			}
 		}
