@@ -210,3 +210,13 @@ func TestOllamaWaitsForALoadingModel(t *testing.T) {
 		t.Errorf("%v", all)
 	}
 }
+
+// What is wrong in a header is wrong, also where nothing is generated or a field stands in its place.
+func TestWrongTargetsInHeaders(t *testing.T) {
+	s := serve(t, says("x"), Options{})
+	for _, body := range []string{`{"model":"M"}`, `{"model":"M",` + hello + `}`, `{"model":"M",` + hello + `,"sla":{"ttft_ms":9000}}`} {
+		if a := s.post("/api/chat", body, headerTTFT, "soon"); a.status != 400 || !strings.Contains(string(a.body), headerTTFT) {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
+	}
+}
