@@ -104,8 +104,7 @@
 //
 // Ollama. Names may end in :latest, and do in lists. Streams are the default: JSON texts, line by line.
 //
-//	messages, prompt  none: the model is loaded, or with keep_alive 0 parked when its answers have ended. Loading alone does
-//	                  not set how long the model stays
+//	messages, prompt  none: the model is loaded and stays for keep_alive, or with 0 is parked when its answers have ended
 //	options           num_predict (below 1: the rest of the context, as is more than that), temperature, top_p, top_k, min_p, seed,
 //	                  stop, repeat_penalty, presence_penalty, frequency_penalty; num_ctx up to the model's context
 //	                  length changes nothing, more is refused; so are mirostat, tfs_z, typical_p; others are ignored

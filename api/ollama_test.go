@@ -101,6 +101,13 @@ func TestOllamaLoadsAndUnloads(t *testing.T) {
 			t.Errorf("%s %s: %v, state %s", c.path, c.body, got.v, state())
 		}
 	}
+	if kept := gen.Kept("M"); kept >= 0 {
+		t.Errorf("kept for %v", kept)
+	}
+	s.ok(s.post("/api/chat", `{"model":"M","keep_alive":"10m"}`))
+	if kept := gen.Kept("M"); kept != 10*time.Minute {
+		t.Errorf("kept for %v", kept)
+	}
 	if m := s.ok(s.do("GET", "/api/ps", "")).at("models").([]any); len(m) != 2 {
 		t.Errorf("%v", m)
 	}
