@@ -29,6 +29,9 @@ func (k keyring) check(r *http.Request) (salt string, err error) {
 		return &apiError{status: http.StatusUnauthorized, kind: "invalid_request_error", code: "invalid_api_key", message: message}
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if other := r.Header.Get("X-Api-Key"); scheme == "" && other != "" { // as Anthropic's clients send it
+		scheme, key = "Bearer", other
+	}
 	if !strings.EqualFold(scheme, "Bearer") {
 		return "", refuse("an API key is needed: send Authorization: Bearer KEY")
 	}

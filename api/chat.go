@@ -16,7 +16,12 @@ func (h *Handler) chat(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	g, err := h.newGeneration(w, r, o, "chatcmpl-"+w.requestToken, chatShape{})
+	return h.converse(w, r, o, release, form{id: "chatcmpl-", shape: chatShape{}})
+}
+
+// converse answers a request of chat in an endpoint's form.
+func (h *Handler) converse(w *reply, r *http.Request, o *object, release func(), f form) error {
+	g, err := h.newGeneration(w, r, o, f)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,12 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		return err
 	}
 	defer release()
-	g, err := h.newGeneration(w, r, o, "cmpl-"+w.requestToken, completionShape{})
+	return h.complete(w, r, o, release, form{id: "cmpl-", shape: completionShape{}, byDefault: completionTokens})
+}
+
+// complete answers a request of completions in an endpoint's form.
+func (h *Handler) complete(w *reply, r *http.Request, o *object, release func(), f form) error {
+	g, err := h.newGeneration(w, r, o, f)
 	if err != nil {
 		return err
 	}
@@ -63,7 +68,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		}
 		prompts[i] = p
 	}
-	if err := g.setPrompts(prompts, completionTokens, "prompt"); err != nil {
+	if err := g.setPrompts(prompts, f.byDefault, "prompt"); err != nil {
 		return err
 	}
 	g.finishParams(w)

@@ -1,12 +1,12 @@
-// Package api is the HTTP face of OpenInfer: OpenAI's endpoints with vLLM's additions, server-sent
-// events, health and metrics.
+// Package api is the HTTP face of OpenInfer: OpenAI's endpoints with vLLM's additions, Anthropic's messages
+// and Ollama's API over the same engine, server-sent events, health and metrics.
 //
 // It owns wire types, the checks that need no model, the one table from errors to status codes and
 // the life of a connection. It does not tokenize, render templates or assemble text: that is behind
 // Generator, which engine.Engine satisfies.
 //
 // Invariant: every request gets exactly one reply. It is a whole JSON body, or a stream that ends
-// with "data: [DONE]" or with one error event; no input makes a 5xx, and when a client goes, what
+// with its API's one last event ("data: [DONE]", message_stop, response.completed, "done": true) or with one error event; no input makes a 5xx, and when a client goes, what
 // it asked for is cancelled before its handler returns.
 //
 // # Endpoints
@@ -19,6 +19,11 @@
 //	POST /v1/chat/completions
 //	POST /v1/completions
 //	POST /tokenize, /detokenize
+//	POST /v1/messages, /v1/messages/count_tokens            Anthropic's
+//	POST /v1/responses, /v1/responses/input_tokens          OpenAI's
+//	POST /api/chat, /api/generate, /api/show                Ollama's
+//	GET  /api/tags, /api/ps, /api/version
+//	GET  /openapi.json                  all of this in OpenAPI 3.1
 //	GET  /health, /healthz              200, or 503 when the step loop's heartbeat is stale
 //	GET  /readyz                        200, or 503 until every model is loaded
 //	GET  /metrics, /version
@@ -26,13 +31,16 @@
 //	                                    first of /v1/models, and of each metric's series, for theirs
 //	GET  /, /ui/...                     the page, which chats and shows the server live
 //
-// With API keys configured, /v1/..., /tokenize and /detokenize need one; the others stay open, as
-// what watches a server seldom has a key. The page's files are open too; it asks its reader for a key when the API does.
-// Every key may see the state of all models and requests, which has no text of any, load and unload models, and cancel
-// every request: who has a key is trusted to operate the server.
+// With API keys configured, /v1/..., /api/..., /tokenize and /detokenize need one, as Authorization: Bearer KEY or
+// X-Api-Key: KEY; the others, and /api/version, stay open, as what watches a server seldom has a key. The page's files are open
+// too; it asks its reader for a key when the API does. Every key may see the state of all models and requests, which has no
+// text of any, load and unload models, and cancel every request: who has a key is trusted to operate the server.
 //
 // The client of a request that is cancelled gets its one reply: 410, or as the last event of its stream the same error, with the
 // code request_cancelled.
+//
+// Paths of these APIs that nothing is behind (embeddings, images, audio, moderations, files, batches, stored responses, Ollama's
+// pull and the like: see unserved) answer 501 in their API's words, and tell clients not to try again.
 //
 // # Requests
 //
@@ -80,4 +88,52 @@
 //
 // Log probabilities are floored at -9999. In the legacy lists of completions a token that is part
 // of a character is written bytes:\xNN, and text_offset counts characters (code points).
+//
+// # Other APIs
+//
+// A request of another API is made into the one of chat (or completions) that asks for the same, so bounds, defaults and
+// refusals are those above, and what was left out means the model's own default. Errors have their API's form and name
+// the client's own fields. sla, priority, keep_alive, cache_salt and chat_template_kwargs are understood everywhere.
+//
+// Messages (Anthropic). Text, thinking, tools and their results; any other block is refused by its type.
+//
+//	max_tokens        must be there; more than the context has room for means all of it (model_context_window_exceeded)
+//	system            blocks are paragraphs; a line of Claude Code's accounts (x-anthropic-billing-header) is left out
+//	messages          a system message may stand anywhere; an assistant's at the end is what the answer goes on with
+//	thinking          enabled and adaptive set the template's enable_thinking, disabled and none at all unset it, and
+//	                  then reasoning of a model that cannot be told is not shown; display omitted does that, too.
+//	                  budget_tokens is not enforced. Signatures are not made: "unsigned"
+//	output_config     effort is reasoning_effort, with xhigh and max as high; format is response_format
+//	metadata.user_id  is user
+//	usage             input_tokens are those that were not found in the prefix cache, cache_read_input_tokens the others
+//
+// Ignored: cache_control (every prefix is cached), context_management, service_tier, betas, diagnostics, is_error of a
+// tool's result and whatever is not known. Refused: mcp_servers, container, tools that Anthropic runs. A silent stream gets
+// ping events. With the header Anthropic-Version, GET /v1/models answers in Anthropic's form.
+//
+// Ollama. Names may end in :latest, and do in lists. Streams are the default: JSON texts, line by line.
+//
+//	messages, prompt  none: the model is loaded and stays for keep_alive, or with 0 is parked when its answers have ended
+//	options           num_predict (below 1: the rest of the context, as is more than that), temperature, top_p, top_k, min_p, seed,
+//	                  stop, repeat_penalty, presence_penalty, frequency_penalty; num_ctx up to the model's context
+//	                  length changes nothing, more is refused; so are mirostat, tfs_z, typical_p; others are ignored
+//	think             true, false, low, medium, high; none: as the template has it
+//	format            "json" or a schema: response_format
+//	raw               generate: the prompt without template, as /v1/completions takes it
+//
+// Refused: images, suffix, template, context. Durations are in nanoseconds; load_duration is 0, as a load is part of
+// prompt_eval_duration. digest names a model, not its files; parameter_size and quantization_level are unknown; expires_at is far.
+//
+// Responses (OpenAI). Nothing is stored: store is ignored, previous_response_id, conversation, prompt, background and
+// item_reference are refused. Input is text: messages, reasoning, calls of functions and of custom tools and what came of them.
+//
+//	tools                        functions, custom tools (a function with one field, input) and namespaces of these; hosted tools
+//	                             such as web_search are left out, and refused where tool_choice wants one
+//	reasoning.effort             none: enable_thinking false; else reasoning_effort
+//	text.format                  response_format
+//	include                      message.output_text.logprobs; reasoning.encrypted_content, which is the reasoning in a form to
+//	                             be handed back, no secret; others are ignored
+//	truncation                   prompts are never cut, whatever it says
+//
+// Reasoning is an item of its own with reasoning_text. A stream that fails ends with response.failed.
 package api

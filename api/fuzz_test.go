@@ -24,18 +24,36 @@ func fuzzBody(f *testing.F, path string, seeds ...string) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 		if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
-			for _, e := range events(w.Body.Bytes()) {
+			all := events(w.Body.Bytes())
+			for _, e := range all {
 				if e != "[DONE]" && !json.Valid([]byte(e)) {
 					t.Fatalf("event %q", e)
 				}
 			}
-			if !strings.HasSuffix(w.Body.String(), "data: [DONE]\n\n") {
+			if !ended(all[len(all)-1]) {
 				t.Fatalf("unfinished stream %q", w.Body)
+			}
+		} else if w.Header().Get("Content-Type") == "application/x-ndjson" {
+			all := strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n")
+			for i, e := range all {
+				if !json.Valid([]byte(e)) || strings.Contains(e, `"done":true`) != (i == len(all)-1) {
+					t.Fatalf("line %d of %d: %q", i, len(all), e)
+				}
 			}
 		} else if !json.Valid(w.Body.Bytes()) {
 			t.Fatalf("reply %q", w.Body)
 		}
 	})
+}
+
+// ended reports whether an event ends its stream.
+func ended(event string) bool {
+	for _, last := range []string{"[DONE]", `{"type":"message_stop"}`, `{"type":"response.completed"`, `{"type":"response.incomplete"`} {
+		if strings.HasPrefix(event, last) {
+			return true
+		}
+	}
+	return false
 }
 
 // deadlines adds to a recorder what a connection has.
@@ -59,4 +77,24 @@ func FuzzCompletionBody(f *testing.F) {
 		`{"model":"M","prompt":[1,2.0,257],"max_tokens":0,"echo":true,"logprobs":1,"return_token_ids":true}`,
 		`{"model":"M","prompt":[[1],[2,3]],"prompt_logprobs":2,"seed":1e3,"temperature":0.5,"top_p":1,"min_p":0.1,"top_k":-1}`,
 		`{"model":"M","prompt":"p","suffix":"s"}`, `{"model":"M","prompt":"p"} x`, `{"model":"M","model":"M"}`)
+}
+
+func FuzzAnthropicBody(f *testing.F) {
+	fuzzBody(f, "/v1/messages",
+		`{"model":"M",`+hello+`}`, `{"model":"M",`+hello+`,"stream":true,"thinking":{"type":"enabled","budget_tokens":9},"stop_sequences":["a"],"metadata":{"user_id":"u"}}`,
+		`{"model":"M","max_tokens":9,"system":[{"type":"text","text":"x-anthropic-billing-header: a\nS"}],"messages":[{"role":"user","content":[{"type":"text","text":"a"}]},{"role":"assistant","content":[{"type":"thinking","thinking":"h"},{"type":"tool_use","id":"1","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"text","text":"r"}]}]}]}`,
+		`{"model":"M",`+hello+`,"tools":[{"name":"f","input_schema":{"type":"object"}}],"tool_choice":{"type":"tool","name":"f"},"output_config":{"effort":"max","format":{"type":"json_schema","schema":{}}}}`)
+}
+
+func FuzzOllamaBody(f *testing.F) {
+	fuzzBody(f, "/api/chat",
+		`{"model":"M",`+hello+`}`, `{"model":"M:latest",`+hello+`,"stream":false,"think":"low","format":{"type":"object"},"options":{"num_predict":-1,"stop":["a"],"num_ctx":9,"seed":1}}`,
+		`{"model":"M","messages":[],"keep_alive":0}`, `{"model":"M","messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":{}}}]},{"role":"tool","tool_name":"f","content":"x"}],"logprobs":true,"top_logprobs":2}`)
+}
+
+func FuzzResponsesBody(f *testing.F) {
+	fuzzBody(f, "/v1/responses",
+		`{"model":"M","input":"hi"}`, `{"model":"M","input":"hi","stream":true,"max_output_tokens":2,"include":["message.output_text.logprobs","reasoning.encrypted_content"],"reasoning":{"effort":"none"}}`,
+		`{"model":"M","input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning","summary":[],"encrypted_content":"openinfer:aGk="},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":[{"type":"input_text","text":"r"}]}],"text":{"format":{"type":"json_schema","name":"n","schema":{}}}}`,
+		`{"model":"M","input":"hi","tools":[{"type":"namespace","name":"n","tools":[{"type":"custom","name":"c","format":{"type":"grammar"}}]},{"type":"web_search"}],"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"name":"c","namespace":"n"}]}}`)
 }

@@ -32,6 +32,11 @@ func (g *generation) tooLong(err error, field string) error {
 	if !errors.Is(err, engine.ErrContextLength) {
 		return err
 	}
+	if g.cut {
+		e := invalid(field, "prompt is too long: more than %d tokens > %d maximum", g.countedTokens(), g.model.MaxModelLen-1)
+		e.code = "context_length_exceeded"
+		return e
+	}
 	e := invalid(field, "more than %d tokens of prompt exceed the model's context length of %d", g.countedTokens(), g.model.MaxModelLen)
 	e.code = "context_length_exceeded"
 	return e
@@ -46,6 +51,7 @@ type choice struct {
 	answer    *reasoning.Answer
 	text      strings.Builder
 	reasoning strings.Builder
+	calls     []call
 	tokens    []engine.Token
 	cursor    textCursor
 
@@ -61,6 +67,7 @@ type generation struct {
 	params
 	h       *Handler
 	shape   shape
+	cut     bool // as form has it
 	id      string
 	created int64
 	model   engine.ModelInfo
@@ -218,7 +225,7 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 		}
 		e := asError(err)
 		w.failed(e)
-		if err := out.event(e.body()); err != nil {
+		if err := out.event(w.dialect.errorEvent(w, e)); err != nil {
 			return err
 		}
 		if err := out.flush(); err != nil {
@@ -249,7 +256,7 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 				}
 			}
 		case <-keepAlive.C:
-			out.comment()
+			out.heartbeat()
 		case <-r.Context().Done():
 			return abort(context.Cause(r.Context()))
 		}

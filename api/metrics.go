@@ -78,8 +78,8 @@ func (m *metrics) reply(rt route, path string, status int) {
 	switch {
 	case rt.serve == nil:
 		path = "other"
-	case rt.anyID:
-		path = modelPath + "{id}"
+	case rt.label != "":
+		path = rt.label
 	}
 	m.replies.WithLabelValues(path, strconv.Itoa(status)).Inc()
 }

@@ -26,6 +26,10 @@ func newModel(m engine.ModelInfo) model {
 }
 
 func (h *Handler) models(w *reply, r *http.Request) error {
+	if r.Header.Get(headerAnthropic) != "" {
+		w.dialect = anthropic
+		return w.json(http.StatusOK, newAnthropicModels(h.gen.Models()))
+	}
 	out := struct {
 		Object string  `json:"object"`
 		Data   []model `json:"data"`
@@ -37,9 +41,16 @@ func (h *Handler) models(w *reply, r *http.Request) error {
 }
 
 func (h *Handler) oneModel(w *reply, r *http.Request) error {
+	byAnthropic := r.Header.Get(headerAnthropic) != ""
+	if byAnthropic {
+		w.dialect = anthropic
+	}
 	m, err := h.model(strings.TrimPrefix(r.URL.Path, modelPath))
 	if err != nil {
 		return err
+	}
+	if byAnthropic {
+		return w.json(http.StatusOK, newAnthropicModel(m))
 	}
 	return w.json(http.StatusOK, newModel(m))
 }
@@ -91,7 +102,7 @@ func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bo
 	done := make(chan error, 1)
 	go func() { done <- h.gen.Await(r.Context(), m.Name) }()
 	var tick <-chan time.Time
-	if stream {
+	if stream && w.dialect.heartbeat != "" {
 		ticker := time.NewTicker(h.KeepAlive)
 		defer ticker.Stop()
 		tick = ticker.C
@@ -107,7 +118,7 @@ func (h *Handler) await(w *reply, r *http.Request, m engine.ModelInfo, stream bo
 			if w.sse == nil {
 				w.sse = newSSE(w, h.WriteTimeout)
 			}
-			w.sse.comment()
+			w.sse.heartbeat()
 			if err := w.sse.flush(); err != nil {
 				return m, err // r's context ends with the connection, and Await with it
 			}

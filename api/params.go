@@ -167,10 +167,16 @@ func readLogitBias(o *object, vocab int) map[int32]float32 {
 }
 
 // budget settles max_tokens for a prompt of so many tokens. byDefault 0 means the rest of the
-// context. promptField is what a too long prompt is blamed on.
-func (p *params) budget(prompt, context, byDefault int, promptField string) (int, error) {
+// context. promptField is what a too long prompt is blamed on. cut: more tokens than there is room for mean all of it.
+func (p *params) budget(prompt, context, byDefault int, promptField string, cut bool) (int, error) {
 	room := context - prompt
 	switch {
+	case cut && room > 0 && p.maxTokens > room:
+		return room, nil
+	case cut && room <= 0:
+		e := invalid(promptField, "prompt is too long: %d tokens > %d maximum", prompt, context-1)
+		e.code = "context_length_exceeded"
+		return 0, e
 	case p.maxField != "" && p.maxTokens > room, room < 0:
 		e := invalid(promptField, "%d tokens of prompt", prompt)
 		if p.maxField != "" {

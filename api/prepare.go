@@ -7,8 +7,18 @@ import (
 	"github.com/openinfer-go/openinfer/engine"
 )
 
+// form is how an endpoint answers.
+type form struct {
+	id    string // what its ids begin with
+	shape shape
+	// byDefault is how many tokens an answer may have when nobody said; 0: the rest of the context.
+	byDefault int
+	// cut: an answer that may be longer than the context has room for ends where the room does; else it is refused.
+	cut bool
+}
+
 // newGeneration begins a request: which model, and is it there.
-func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, id string, s shape) (*generation, error) {
+func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, f form) (*generation, error) {
 	now := time.Now()
 	m, err := h.readModel(o, false)
 	if err != nil {
@@ -22,7 +32,7 @@ func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, id string,
 	if m, err = h.await(w, r, m, stream); err != nil {
 		return nil, err
 	}
-	return &generation{h: h, shape: s, id: id, created: now.Unix(), model: m, arrival: now}, nil
+	return &generation{h: h, shape: f.shape, cut: f.cut, id: f.id + w.requestToken, created: now.Unix(), model: m, arrival: now}, nil
 }
 
 // probe is what is known of the request before it is tokenized: n sequences.
@@ -54,7 +64,7 @@ func (g *generation) setPrompts(prompts []prompt, byDefault int, field string) e
 			return invalid(field, "the prompt has no tokens")
 		}
 		var err error
-		if g.maxNew[i], err = g.budget(len(prompts[i].ids), g.model.MaxModelLen, byDefault, field); err != nil {
+		if g.maxNew[i], err = g.budget(len(prompts[i].ids), g.model.MaxModelLen, byDefault, field, g.cut); err != nil {
 			return err
 		}
 		if !g.promptOnly && g.minTokens > g.maxNew[i] {

@@ -51,8 +51,9 @@ type Handler struct {
 type route struct {
 	method string
 	open   bool
-	quiet  bool // asked by machines, again and again: logged at debug level
-	anyID  bool // the path is modelPath with an id behind it
+	quiet  bool     // asked by machines, again and again: logged at debug level
+	label  string   // what metrics call it, where the path is not fixed
+	as     *dialect // nil: OpenAI's
 	serve  func(*reply, *http.Request) error
 }
 
@@ -99,7 +100,7 @@ func New(gen Generator, o Options) *Handler {
 
 // table has the routes of whole paths.
 func (h *Handler) table() map[string]route {
-	return map[string]route{
+	return h.withOtherAPIs(map[string]route{
 		"/v1/models":           {method: "GET", serve: h.models},
 		"/v1/chat/completions": {method: "POST", serve: h.chat},
 		"/v1/completions":      {method: "POST", serve: h.completions},
@@ -114,7 +115,7 @@ func (h *Handler) table() map[string]route {
 		"/healthz":             {method: "GET", open: true, quiet: true, serve: h.health},
 		"/readyz":              {method: "GET", open: true, quiet: true, serve: h.ready},
 		"/metrics":             {method: "GET", open: true, quiet: true, serve: h.scrape},
-	}
+	})
 }
 
 // NewServer returns a server of h with the time-outs that a listening socket needs: clients that
@@ -149,6 +150,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.refuseAs503 = r.Header.Get(headerRefuseAs) == "503"
 	start := time.Now()
 	rt, err := h.route(r)
+	if w.dialect = rt.as; w.dialect == nil {
+		w.dialect = openAI
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			if p == http.ErrAbortHandler {
@@ -177,10 +181,13 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 func (h *Handler) route(r *http.Request) (route, error) {
 	rt, ok := h.routes[r.URL.Path]
 	if !ok && strings.HasPrefix(r.URL.Path, modelPath) {
-		rt, ok = route{method: "GET", anyID: true, serve: h.oneModel}, true
+		rt, ok = route{method: "GET", label: modelPath + "{id}", serve: h.oneModel}, true
 	}
 	if !ok {
-		return route{}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_path",
+		if rt, ok := notServed(r.URL.Path); ok {
+			return rt, nil
+		}
+		return route{as: dialectOf(r.URL.Path)}, &apiError{status: http.StatusNotFound, kind: "invalid_request_error", code: "unknown_path",
 			message: "no such path: " + shorten(r.URL.Path, 200)}
 	}
 	if r.Method == rt.method || r.Method == "HEAD" && rt.method == "GET" {
@@ -220,6 +227,8 @@ func (h *Handler) readRequest(w *reply, r *http.Request) (o *object, release fun
 type reply struct {
 	http.ResponseWriter
 	h *Handler
+
+	dialect *dialect
 
 	requestID    string // the client's own, or ours
 	requestToken string // ours: unique whatever clients send
@@ -279,7 +288,7 @@ func (w *reply) fail(err error) {
 	e := asError(err)
 	w.failed(e)
 	if w.sse != nil { // the stream began before the request could be looked at
-		if w.sse.event(e.body()) == nil {
+		if w.sse.event(w.dialect.errorEvent(w, e)) == nil {
 			_ = w.sse.flush() // as below
 		}
 		return
@@ -293,7 +302,7 @@ func (w *reply) fail(err error) {
 		w.Header().Set(headerRefusedStatus, strconv.Itoa(status))
 		status = http.StatusServiceUnavailable
 	}
-	_ = w.json(status, e.body()) // a client that is gone now has nothing to be told
+	_ = w.json(status, w.dialect.errorBody(w, e)) // a client that is gone now has nothing to be told
 }
 
 // failed notes an error for the log.

@@ -41,3 +41,41 @@ if ! done_already "$js" "$npm_openai"; then
   echo "$npm_openai" > "$js/.openai-version"
 fi
 echo "clients: Python openai $python_openai in $py, JavaScript openai $npm_openai in $js"
+
+# The clients of the other APIs lie apart: they share packages with the ones above, of versions of their own.
+py_shapes() {
+  want="anthropic==2.14.0 ollama==0.6.3"
+  dir=$cache/py-shapes
+  [ "$(cat "$dir/.version" 2>/dev/null)" = "$want" ] && return
+  rm -rf "$dir"
+  # shellcheck disable=SC2086 # two words
+  python3 -m pip install --quiet --no-warn-conflicts --disable-pip-version-check --no-input --root-user-action ignore --target "$dir" $want
+  echo "$want" > "$dir/.version"
+}
+
+js_shapes() {
+  want="@anthropic-ai/sdk@1.14.0 ollama@0.6.4 openai@$npm_openai"
+  dir=$cache/js-shapes
+  [ "$(cat "$dir/.version" 2>/dev/null)" = "$want" ] && return
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  # shellcheck disable=SC2086 # three words
+  (cd "$dir" && echo '{"private":true,"type":"module"}' > package.json \
+    && npm install --silent --no-audit --no-fund --no-update-notifier --ignore-scripts --save-exact $want)
+  echo "$want" > "$dir/.version"
+}
+
+# Schemathesis makes requests of what /openapi.json says, and compares the answers with it.
+schemathesis() {
+  want="schemathesis==4.32.5"
+  dir=$cache/schemathesis
+  [ "$(cat "$dir/.version" 2>/dev/null)" = "$want" ] && return
+  rm -rf "$dir"
+  python3 -m pip install --quiet --no-warn-conflicts --disable-pip-version-check --no-input --root-user-action ignore --target "$dir" $want
+  echo "$want" > "$dir/.version"
+}
+
+py_shapes
+js_shapes
+schemathesis
+echo "clients of other APIs: $cache/py-shapes, $cache/js-shapes; $cache/schemathesis"

@@ -74,6 +74,7 @@ type Generator struct {
 
 	mu       sync.Mutex
 	parked   map[string]bool
+	kept     map[string]time.Duration
 	waiting  int
 	running  int
 	freed    chan struct{} // closed and made anew when a request ends
@@ -242,6 +243,27 @@ func (g *Generator) Admit(r engine.Request) error {
 
 // LoadModel and UnloadModel move nothing, and Models tells of it.
 func (g *Generator) LoadModel(_ context.Context, model string) error { return g.park(model, false) }
+
+// KeepAlive notes what it was told, for Kept.
+func (g *Generator) KeepAlive(model string, d time.Duration) error {
+	if err := g.known(model); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kept == nil {
+		g.kept = map[string]time.Duration{}
+	}
+	g.kept[model] = d
+	return nil
+}
+
+// Kept is what KeepAlive was told last of a model.
+func (g *Generator) Kept(model string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kept[model]
+}
 
 // UnloadModel parks the model.
 func (g *Generator) UnloadModel(_ context.Context, model string, force bool) error {

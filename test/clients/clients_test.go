@@ -87,12 +87,12 @@ func scripted(t *testing.T) string {
 
 // binary starts the built server with its embedded models on a port of its own choice and returns
 // the address that it prints when it is ready.
-func binary(t *testing.T, bin string) string {
+func binary(t *testing.T, bin string, flags ...string) string {
 	keys := filepath.Join(t.TempDir(), "keys.txt")
 	if err := os.WriteFile(keys, []byte("# of the client tests\n"+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(bin, "serve", "--models", strings.Join(models, ","), "--listen", "127.0.0.1:0", "--api-key-file", keys)
+	cmd := exec.Command(bin, append([]string{"serve", "--models", strings.Join(models, ","), "--listen", "127.0.0.1:0", "--api-key-file", keys}, flags...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()

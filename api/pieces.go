@@ -1,0 +1,53 @@
+package api
+
+import (
+	"encoding/json/jsontext"
+
+	"github.com/openinfer-go/openinfer/api/reasoning"
+)
+
+// piece is what an answer grows by, in the order in which the model wrote it. The calls of an answer follow one another:
+// arguments are of the call that was begun last.
+type piece struct {
+	kind pieceKind
+	text string // of a call's beginning: nothing
+	call call   // of its beginning: id and name
+}
+
+type pieceKind int
+
+const (
+	contentPiece pieceKind = iota
+	reasoningPiece
+	callPiece // a call begins
+	argumentsPiece
+)
+
+// call is a call of a tool; its arguments are the text of a JSON object, unless the answer was cut off in them.
+type call struct{ id, name, arguments string }
+
+// pieces are the parts of an answer as the shapes of the other APIs take them.
+func pieces(parts []reasoning.Part) []piece {
+	out := make([]piece, len(parts))
+	for i, p := range parts {
+		out[i].text = p.Text
+		if p.Reasoning {
+			out[i].kind = reasoningPiece
+		}
+	}
+	return out
+}
+
+// text is a call's arguments, which clients parse also where there are none.
+func (c call) text() string {
+	if c.arguments == "" {
+		return "{}"
+	}
+	return c.arguments
+}
+
+// object is a call's arguments as an object; false where they are none, having been cut off.
+func (c call) object() (jsontext.Value, bool) {
+	v := jsontext.Value(c.text())
+	return v, v.IsValid() && v.Kind() == '{'
+}
