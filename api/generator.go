@@ -24,6 +24,7 @@ type Generator interface {
 	LoadModel(ctx context.Context, model string) error
 	UnloadModel(ctx context.Context, model string, force bool) error
 	Stats() engine.Stats
+	Occupancy() engine.Occupancy
 	Health() engine.Health
 }
 
