@@ -2,14 +2,14 @@
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
 # the tests, random checkpoints against transformers, the quality of quantising and of KV cache types, the kernels on emulated ARM,
 # checkpoints of full size, the comparison with llama.cpp, the speed test. Writes docs/soak.md, docs/quantize-quality.md, docs/kv-types.md,
-# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/bench-cpu.md, docs/bench-load.md and docs/matrix*.
-# SOAK_PARTS picks from "fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load matrix";
+# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/fleet-haproxy*, docs/bench-cpu.md, docs/bench-load.md and docs/matrix*.
+# SOAK_PARTS picks from "fuzz long sched fleet pooled haproxy oracle quant kv arm64 shapes bench load matrix";
 # ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
 cache=${OPENINFER_CACHE:-$PWD/.cache}
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long sched fleet pooled oracle quant kv arm64 shapes bench load matrix}
+parts=${SOAK_PARTS:-fuzz long sched fleet pooled haproxy oracle quant kv arm64 shapes bench load matrix}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -54,6 +54,7 @@ for part in $parts; do
     sched) run "random timelines and a day (docs/sched-soak.md)" sh scripts/sched-soak.sh ;;
     fleet) run "one card, six models, in virtual time (docs/fleet.md)" sh scripts/fleet.sh ;;
     pooled) run "several nodes, several models, in virtual time (docs/fleet-pooled.md)" sh scripts/fleet-pooled.sh ;;
+    haproxy) run "fleets in real time behind HAProxy (docs/fleet-haproxy.md)" sh scripts/fleet-haproxy.sh ;;
     oracle)
         run "packages of the reference library" sh scripts/deps-quant.sh
         cases=$(mktemp -d)

@@ -95,6 +95,9 @@ type backend struct {
 	Nodes       []Node
 }
 
+// Retries is how many other nodes a request is offered: to ask the one that refused a moment ago again is of no use.
+func (b backend) Retries() int { return min(len(b.Nodes)-1, mostRetries) }
+
 // Write writes the configuration.
 func (f Fleet) Write(w io.Writer) error {
 	if len(f.Nodes) == 0 {
@@ -129,7 +132,7 @@ func (f Fleet) Write(w io.Writer) error {
 		Backends []backend
 		Buffer   int
 		Retries  int
-	}{f, backends, f.BodyBytes + headerRoom, min(len(f.Nodes)-1, mostRetries)}
+	}{f, backends, f.BodyBytes + headerRoom, backends[len(backends)-1].Retries()}
 	if err := configuration.Execute(w, data); err != nil {
 		return fmt.Errorf("haproxy: %w", err)
 	}

@@ -41,7 +41,9 @@ func main() {
 		rows = append(rows, row(name, r))
 	}
 	fmt.Print("## What the factor depends on\n\n")
-	fmt.Print("Most possible is requests offered over those that dedicated nodes answer in time: what a pooled fleet that misses nothing would reach, counted in requests.\n\n")
+	fmt.Print("Most possible is requests offered over those that dedicated nodes answer in time: what a pooled fleet that misses nothing would reach, counted in requests.\n\n" +
+		"Where all models are asked for more than the fleet can do at the same time (no waves, waves 0 apart), pooled nodes sell less than dedicated ones: every node has streams of every model, " +
+		"so weights are read for a few rows each, and no model's least share is given up for another's. Who has such a load all day gives each node some of the models; the gain of a pool is in loads that take turns.\n\n")
 	fmt.Print("| load | pooled against dedicated | least to most | most possible | against vLLM | pooled: over capacity | dedicated: over capacity | most in flight | mean fleet GPU | runs |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Print(r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,12 +22,18 @@ const simulatedModel = "llama-3.2-1b"
 // balanced starts n nodes with simulated cards behind the real HAProxy.
 func balanced(t *testing.T, n int, config haproxy.Fleet, args ...string) *localfleet.Fleet {
 	t.Helper()
+	return balancedModels(t, slices.Repeat([]string{simulatedModel}, n), config, args...)
+}
+
+// balancedModels starts a node for each of the models.
+func balancedModels(t *testing.T, models []string, config haproxy.Fleet, args ...string) *localfleet.Fleet {
+	t.Helper()
 	needsTime(t)
 	var nodes []*localfleet.Node
-	for i := range n {
-		nodes = append(nodes, &localfleet.Node{Name: fmt.Sprintf("node%d", i+1), Models: []string{simulatedModel}, Args: append([]string{"--device", "sim:a6000"}, args...)})
+	for i, m := range models {
+		nodes = append(nodes, &localfleet.Node{Name: fmt.Sprintf("node%d", i+1), Models: []string{m}, Args: append([]string{"--device", "sim:a6000"}, args...)})
 	}
-	config.Models = []string{simulatedModel}
+	config.Models = slices.Compact(slices.Clone(models))
 	f, err := localfleet.Start(t.Context(), binary(t), t.TempDir(), config, nodes)
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +160,7 @@ func TestBalancerLosesNothing(t *testing.T) {
 // TestBalancerWeighs: a node that has less free gets less.
 func TestBalancerWeighs(t *testing.T) {
 	f := balanced(t, 3, haproxy.Fleet{})
-	occupy(t, f.Nodes[0].URL, 120)
+	occupy(t, f.Nodes[0].URL, 160)
 	eventually(t, "a weight for what is free", func() bool { return count(t, serverOf(t, f, "node1").Weight) <= 50 })
 	if w := count(t, serverOf(t, f, "node2").Weight); w < 90 {
 		t.Errorf("a free node's weight is %d", w)
@@ -221,4 +228,39 @@ func TestBalancerRefusals(t *testing.T) {
 		t.Errorf("another key: %d: %s", r.Status, r.Reason)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestBalancerDrainEnds: what still runs when a node's time to drain is over ends with an error event, not with a broken stream.
+func TestBalancerDrainEnds(t *testing.T) {
+	f := balanced(t, 2, haproxy.Fleet{}, "--drain-timeout", "1s")
+	live := new(load.Live)
+	c := clientOf(t, f.URL, "")
+	ended := make(chan []*load.Record, 1)
+	go func() {
+		ended <- load.Run(t.Context(), c, requests(4, 100_000), load.Options{Concurrency: 4, Live: live}).Records
+	}()
+	eventually(t, "all run", func() bool { return live.Running.Load() == 4 && live.Tokens.Load() > 100 })
+	for _, n := range f.Nodes {
+		_ = n.Signal(syscall.SIGTERM)
+	}
+	for _, r := range <-ended {
+		if r.Outcome != load.Failed || r.Tokens == 0 || !strings.Contains(r.Reason, "shut") {
+			t.Errorf("request %d: %v after %d tokens: %q", r.Index, r.Outcome, r.Tokens, r.Reason)
+		}
+	}
+}
+
+// TestBalancerAsksOnce: a model on one node is not asked for there again when the node has refused.
+func TestBalancerAsksOnce(t *testing.T) {
+	f := balancedModels(t, []string{simulatedModel, "qwen3-1.7b"}, haproxy.Fleet{AgentInterval: "60s"}, "--max-num-seqs", "1", "--max-waiting", "1")
+	occupy(t, f.Nodes[0].URL, 2)
+	result := load.Run(t.Context(), clientOf(t, f.URL, ""), load.At(requests(5, 5), load.Poisson(1, 20)), load.Options{})
+	for _, r := range result.Records {
+		if r.Outcome != load.Refused || r.Status != http.StatusTooManyRequests {
+			t.Errorf("%v, %d", r.Outcome, r.Status)
+		}
+	}
+	if sent := count(t, serverOf(t, f, "node1").Sent); sent != len(result.Records) {
+		t.Errorf("the node was asked %d times for %d requests", sent, len(result.Records))
+	}
 }
