@@ -69,6 +69,8 @@ type Parser struct {
 	final  bool
 	cut    bool
 	out    []Piece
+	kind   Kind            // of the piece that is being made,
+	last   strings.Builder // and its text
 }
 
 // state consumes what it can of buf and sets the next state. It reports whether to go on: false when more text is needed.
@@ -115,23 +117,33 @@ func (p *Parser) run() []Piece {
 	p.out = nil
 	for p.state(p) {
 	}
+	p.flush()
 	return p.out
 }
 
-// give adds a piece, joined to the one before where it goes on.
+// give adds to the last piece, or a new one where the kind differs.
 func (p *Parser) give(kind Kind, text string) {
 	if text == "" {
 		return
 	}
-	if n := len(p.out); n > 0 && p.out[n-1].Kind == kind {
-		p.out[n-1].Text += text
-		return
+	if kind != p.kind {
+		p.flush()
 	}
-	p.out = append(p.out, Piece{Kind: kind, Text: text})
+	p.kind = kind
+	p.last.WriteString(text)
+}
+
+// flush ends the piece that give adds to.
+func (p *Parser) flush() {
+	if p.last.Len() > 0 {
+		p.out = append(p.out, Piece{Kind: p.kind, Text: p.last.String()})
+		p.last.Reset()
+	}
 }
 
 // begin gives out a call.
 func (p *Parser) begin(name string) {
+	p.flush()
 	p.out = append(p.out, Piece{Kind: Begin, Name: name})
 	p.called, p.after = true, true
 	p.raw.Reset()

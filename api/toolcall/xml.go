@@ -108,7 +108,9 @@ func (c *xmlCall) name(p *Parser) bool {
 	case name != "":
 		c.param, c.seen, p.state = name, 0, c.value
 	case whole: // there is no telling where its value ends
-		p.take(len(p.buf))
+		if p.cut {
+			p.buf = ""
+		}
 		p.state = content
 	}
 	return whole
