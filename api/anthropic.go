@@ -72,41 +72,11 @@ func (h *Handler) anthropicMessages(w *reply, r *http.Request) error {
 
 // anthropicCount answers POST /v1/messages/count_tokens.
 func (h *Handler) anthropicCount(w *reply, r *http.Request) error {
-	in, release, err := h.readRequest(w, r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	t, _ := translateMessages(in)
-	if err := in.failure(); err != nil {
-		return err
-	}
-	n, err := h.countPrompt(w, r, t.object())
-	if err != nil {
-		return t.blame(err)
-	}
-	return w.json(http.StatusOK, struct {
-		Tokens int `json:"input_tokens"`
-	}{n})
-}
-
-// countPrompt counts the tokens of a request of chat as its template renders it.
-func (h *Handler) countPrompt(w *reply, r *http.Request, o *object) (int, error) {
-	m, err := h.readModel(o, false)
-	if err != nil {
-		return 0, err
-	}
-	w.model = m.Name
-	if m, err = h.await(w, r, m, false); err != nil {
-		return 0, err
-	}
-	refuse(o, refusals, chatRefusals)
-	conversation := readChatPrompt(o)
-	if err := o.failure(); err != nil {
-		return 0, err
-	}
-	rendered, err := h.gen.RenderChat(m.Name, conversation)
-	return len(rendered.IDs), err
+	return h.count(w, r, func(in *object) *translation { t, _ := translateMessages(in); return t }, func(n int) any {
+		return struct {
+			Tokens int `json:"input_tokens"`
+		}{n}
+	})
 }
 
 // anthropicModel is Anthropic's model object.

@@ -14,6 +14,8 @@
 //	GET  /v1/models, /v1/models/{id}    ids may hold slashes, escaped or not
 //	POST /v1/models/load                {"model"}: answers when the weights are on the device
 //	POST /v1/models/unload              {"model", "force"}: and when they have left it
+//	GET  /v1/state                      what fills the device, what runs and how fast: package api/state
+//	POST /v1/requests/cancel            {"id"}, as /v1/state lists it
 //	POST /v1/chat/completions
 //	POST /v1/completions
 //	POST /tokenize, /detokenize
@@ -27,11 +29,18 @@
 //	GET  /metrics, /version
 //	     /models/{id}/...               each of these as if that model were the only one: for programs that take the
 //	                                    first of /v1/models, and of each metric's series, for theirs
+//	GET  /, /ui/...                     the page, which chats and shows the server live
 //
 // With API keys configured, /v1/..., /api/..., /tokenize and /detokenize need one, as Authorization: Bearer KEY or
-// X-Api-Key: KEY; the others, and /api/version, stay open, as what watches a server seldom has a key. Paths of these APIs
-// that nothing is behind (embeddings, images, audio, moderations, files, batches, stored responses, Ollama's pull and the
-// like: see unserved) answer 501 in their API's words, and tell clients not to try again.
+// X-Api-Key: KEY; the others, and /api/version, stay open, as what watches a server seldom has a key. The page's files are open
+// too; it asks its reader for a key when the API does. Every key may see the state of all models and requests, which has no
+// text of any, load and unload models, and cancel every request: who has a key is trusted to operate the server.
+//
+// The client of a request that is cancelled gets its one reply: 410, or as the last event of its stream the same error, with the
+// code request_cancelled.
+//
+// Paths of these APIs that nothing is behind (embeddings, images, audio, moderations, files, batches, stored responses, Ollama's
+// pull and the like: see unserved) answer 501 in their API's words, and tell clients not to try again.
 //
 // # Requests
 //
@@ -104,8 +113,7 @@
 //
 // Ollama. Names may end in :latest, and do in lists. Streams are the default: JSON texts, line by line.
 //
-//	messages, prompt  none: the model is loaded, or with keep_alive 0 parked when its answers have ended. Loading alone does
-//	                  not set how long the model stays
+//	messages, prompt  none: the model is loaded and stays for keep_alive, or with 0 is parked when its answers have ended
 //	options           num_predict (below 1: the rest of the context, as is more than that), temperature, top_p, top_k, min_p, seed,
 //	                  stop, repeat_penalty, presence_penalty, frequency_penalty; num_ctx up to the model's context
 //	                  length changes nothing, more is refused; so are mirostat, tfs_z, typical_p; others are ignored

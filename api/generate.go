@@ -177,6 +177,9 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 	}
 	w.id = g.id
 	defer func() { g.report(w) }()
+	ctx, leave := g.h.running.enter(r.Context(), g.id)
+	defer leave()
+	r = r.WithContext(ctx)
 
 	updates, stop := (<-chan update)(nil), func() {}
 	if g.promptOnly && g.logprobs == nil && g.promptLogprobs == nil {
@@ -255,7 +258,7 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 		case <-keepAlive.C:
 			out.heartbeat()
 		case <-r.Context().Done():
-			return abort(r.Context().Err())
+			return abort(context.Cause(r.Context()))
 		}
 		if len(out.buf) > 0 {
 			if err := out.flush(); err != nil {
@@ -376,7 +379,7 @@ func (g *generation) failure(ctx context.Context, u update) error {
 		}
 		return u.Err
 	case engine.FinishCancelled:
-		if err := ctx.Err(); err != nil {
+		if err := context.Cause(ctx); err != nil {
 			return err
 		}
 		return engine.ErrClosed // nobody but the engine itself can have done it
@@ -388,7 +391,7 @@ func (g *generation) failure(ctx context.Context, u update) error {
 func (g *generation) unfinished(ctx context.Context) error {
 	for i := range g.choices {
 		if g.choices[i].finish == engine.FinishNone {
-			if err := ctx.Err(); err != nil {
+			if err := context.Cause(ctx); err != nil {
 				return err
 			}
 			return errors.New("api: the engine's events ended before the answer did")

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/openinfer-go/openinfer/engine"
 )
@@ -19,9 +20,11 @@ type Generator interface {
 	Admit(r engine.Request) error
 	Await(ctx context.Context, model string) error
 	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
+	KeepAlive(model string, d time.Duration) error
 	LoadModel(ctx context.Context, model string) error
 	UnloadModel(ctx context.Context, model string, force bool) error
 	Stats() engine.Stats
+	Occupancy() engine.Occupancy
 	Health() engine.Health
 }
 

@@ -25,6 +25,7 @@ type metrics struct {
 // modelMetrics are one model's children of the histograms, looked up once.
 type modelMetrics struct {
 	ttft, tpot, itl, e2e, queue, prefill, computed prometheus.Observer
+	recent                                         recent
 }
 
 // Buckets in seconds, but for countBuckets; like vLLM's where it has them, with finer ones below for small models.
@@ -52,8 +53,8 @@ func newMetrics(gen Generator, version string) *metrics {
 	computed := histogram("vllm:request_prefill_kv_computed_tokens", "Prompt tokens computed, those in the prefix cache left out.", countBuckets)
 	for _, info := range gen.Models() {
 		n := info.Name
-		m.models[n] = &modelMetrics{ttft.WithLabelValues(n), tpot.WithLabelValues(n), itl.WithLabelValues(n), e2e.WithLabelValues(n), queue.WithLabelValues(n),
-			prefill.WithLabelValues(n), computed.WithLabelValues(n)}
+		m.models[n] = &modelMetrics{ttft: ttft.WithLabelValues(n), tpot: tpot.WithLabelValues(n), itl: itl.WithLabelValues(n),
+			e2e: e2e.WithLabelValues(n), queue: queue.WithLabelValues(n), prefill: prefill.WithLabelValues(n), computed: computed.WithLabelValues(n)}
 	}
 	m.replies = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "openinfer_http_replies_total",
 		Help: "Replies by path and status; 499 is a client that went away."}, []string{"path", "status"})
@@ -94,10 +95,12 @@ func (m *metrics) observe(g *generation, c *choice, u update) {
 		if c.firstToken.IsZero() {
 			c.firstToken = now
 			mm.ttft.Observe(now.Sub(g.arrival).Seconds())
+			mm.recent.first(now, now.Sub(g.arrival), k)
 			mm.queue.Observe(u.Usage.Queued.Seconds())
 			mm.prefill.Observe((u.Usage.FirstToken - u.Usage.Queued).Seconds())
 			mm.computed.Observe(float64(u.Usage.Prompt - u.Usage.Cached))
 		} else {
+			mm.recent.next(now, now.Sub(c.lastToken), k)
 			gap := now.Sub(c.lastToken).Seconds() / float64(k)
 			for range k {
 				mm.itl.Observe(gap)

@@ -197,7 +197,12 @@ func (h *Handler) ollamaMove(w *reply, r *http.Request, t *translation, m engine
 		reason = "unload"
 		err = h.gen.UnloadModel(r.Context(), m.Name, false)
 	} else {
-		err = h.gen.LoadModel(r.Context(), m.Name)
+		if keep != nil {
+			err = h.gen.KeepAlive(m.Name, *keep)
+		}
+		if err == nil {
+			err = h.gen.LoadModel(r.Context(), m.Name)
+		}
 	}
 	if err != nil {
 		return err

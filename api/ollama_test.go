@@ -101,6 +101,13 @@ func TestOllamaLoadsAndUnloads(t *testing.T) {
 			t.Errorf("%s %s: %v, state %s", c.path, c.body, got.v, state())
 		}
 	}
+	if kept := gen.Kept("M"); kept >= 0 {
+		t.Errorf("kept for %v", kept)
+	}
+	s.ok(s.post("/api/chat", `{"model":"M","keep_alive":"10m"}`))
+	if kept := gen.Kept("M"); kept != 10*time.Minute {
+		t.Errorf("kept for %v", kept)
+	}
 	if m := s.ok(s.do("GET", "/api/ps", "")).at("models").([]any); len(m) != 2 {
 		t.Errorf("%v", m)
 	}
@@ -208,5 +215,15 @@ func TestOllamaWaitsForALoadingModel(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, func() { close(loading) })
 	if all := lines(t, <-done); all[len(all)-1].at("done_reason") != "stop" {
 		t.Errorf("%v", all)
+	}
+}
+
+// What is wrong in a header is wrong, also where nothing is generated or a field stands in its place.
+func TestWrongTargetsInHeaders(t *testing.T) {
+	s := serve(t, says("x"), Options{})
+	for _, body := range []string{`{"model":"M"}`, `{"model":"M",` + hello + `}`, `{"model":"M",` + hello + `,"sla":{"ttft_ms":9000}}`} {
+		if a := s.post("/api/chat", body, headerTTFT, "soon"); a.status != 400 || !strings.Contains(string(a.body), headerTTFT) {
+			t.Errorf("%s: %d %s", body, a.status, a.body)
+		}
 	}
 }

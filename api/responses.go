@@ -33,21 +33,10 @@ func (h *Handler) responses(w *reply, r *http.Request) error {
 
 // responsesCount answers POST /v1/responses/input_tokens.
 func (h *Handler) responsesCount(w *reply, r *http.Request) error {
-	in, release, err := h.readRequest(w, r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	t, _ := translateResponses(in)
-	if err := in.failure(); err != nil {
-		return err
-	}
-	n, err := h.countPrompt(w, r, t.object())
-	if err != nil {
-		return t.blame(err)
-	}
-	return w.json(http.StatusOK, struct {
-		Object string `json:"object"`
-		Tokens int    `json:"input_tokens"`
-	}{"response.input_tokens", n})
+	return h.count(w, r, func(in *object) *translation { t, _ := translateResponses(in); return t }, func(n int) any {
+		return struct {
+			Object string `json:"object"`
+			Tokens int    `json:"input_tokens"`
+		}{"response.input_tokens", n}
+	})
 }

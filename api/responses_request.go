@@ -369,8 +369,8 @@ func reasoned(item *object) string {
 	var all []string
 	if v := item.take("content", "an array", '['); v != nil {
 		for _, p := range item.objects("content") {
-			if kind := p.string("type"); kind == "reasoning_text" || kind == "text" {
-				all = append(all, p.string("text"))
+			if said := p.string("text"); p.string("type") != "summary_text" {
+				all = append(all, said)
 			}
 		}
 	}

@@ -123,6 +123,7 @@ func TestResponsesRefused(t *testing.T) {
 		{`{"model":"M","input":[{"role":"tool","content":"x"}]}`, "input[0].role"},
 		{`{"model":"M","input":[{"role":"user"}]}`, "input[0].content"},
 		{`{"model":"M","input":[{"type":"function_call_output","output":"x"}]}`, "input[0].call_id"},
+		{`{"model":"M","input":[{"type":"reasoning","content":[{"type":"?","text":1}]}]}`, "input[0].content[0].text"},
 		{`{"model":"M","input":"hi","previous_response_id":"x"}`, "previous_response_id"},
 		{`{"model":"M","input":"hi","conversation":"x"}`, "conversation"},
 		{`{"model":"M","input":"hi","background":true}`, "background"},

@@ -41,6 +41,7 @@ type Handler struct {
 	keys        keyring
 	bodies      *bodies
 	metrics     *metrics
+	running     *running
 	fingerprint string
 	routes      map[string]route
 	views       map[string]*Handler // by model
@@ -85,9 +86,11 @@ func New(gen Generator, o Options) *Handler {
 		Options: o, gen: gen, keys: newKeyring(o.Keys),
 		bodies:      &bodies{limit: o.BodyLimit, timeout: o.BodyTimeout, total: o.BodyMemory},
 		metrics:     newMetrics(gen, o.Version),
+		running:     &running{cancels: map[string]context.CancelCauseFunc{}},
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
 	h.routes = h.table()
+	h.addPage()
 	h.views = map[string]*Handler{}
 	for _, m := range gen.Models() {
 		h.views[m.Name] = h.view(m.Name)
@@ -103,6 +106,8 @@ func (h *Handler) table() map[string]route {
 		"/v1/completions":      {method: "POST", serve: h.completions},
 		"/v1/models/load":      {method: "POST", serve: h.load},
 		"/v1/models/unload":    {method: "POST", serve: h.unload},
+		"/v1/state":            {method: "GET", quiet: true, serve: h.snapshot},
+		"/v1/requests/cancel":  {method: "POST", serve: h.cancel},
 		"/tokenize":            {method: "POST", serve: h.tokenize},
 		"/detokenize":          {method: "POST", serve: h.detokenize},
 		"/version":             {method: "GET", open: true, quiet: true, serve: h.version},

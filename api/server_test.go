@@ -40,7 +40,7 @@ func TestModels(t *testing.T) {
 
 func TestPathsAndMethods(t *testing.T) {
 	s := serve(t, says("x"), Options{})
-	for _, path := range []string{"/", "/v1", "/v1/", "/v1/embedding", "/v1//models", "/v1/chat/completions/", "/nothing", "/v1/response"} {
+	for _, path := range []string{"/index.html", "/ui/", "/v1", "/v1/", "/v1/embedding", "/v1//models", "/v1/chat/completions/", "/nothing", "/v1/response"} {
 		for _, method := range []string{"GET", "POST"} {
 			s.refused(s.do(method, path, ""), 404, "")
 		}

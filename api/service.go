@@ -32,22 +32,22 @@ func readService(o *object, h http.Header) service {
 	}
 	s.keepAlive = readKeepAlive(o)
 	target := func(in *object, field, header string) time.Duration {
+		var d time.Duration
+		if text := h.Get(header); text != "" {
+			ms, err := strconv.ParseFloat(text, 64)
+			if err != nil || !(ms > 0 && ms <= maxTargetMS) {
+				o.fail(header, "%s is not a number of milliseconds in (0, %d]", shorten(text, 40), maxTargetMS)
+				return 0
+			}
+			d = milliseconds(ms)
+		}
 		if in != nil && in.has(field) {
 			if ms := in.number(field, 0, maxTargetMS, true, 0); ms > 0 {
 				return milliseconds(float64(ms))
 			}
 			return 0
 		}
-		text := h.Get(header)
-		if text == "" {
-			return 0
-		}
-		ms, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(ms > 0 && ms <= maxTargetMS) {
-			o.fail(header, "%s is not a number of milliseconds in (0, %d]", shorten(text, 40), maxTargetMS)
-			return 0
-		}
-		return milliseconds(ms)
+		return d
 	}
 	in := o.object("sla")
 	if in != nil {

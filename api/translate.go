@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"net/http"
 	"strconv"
 	"strings"
 )
@@ -122,6 +123,38 @@ func (t *translation) own(param string) string {
 		return name + rest
 	}
 	return root + rest
+}
+
+// count answers how many tokens a conversation of another API has, as its model's template renders it.
+func (h *Handler) count(w *reply, r *http.Request, translate func(*object) *translation, body func(int) any) error {
+	in, release, err := h.readRequest(w, r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	t := translate(in)
+	if err := in.failure(); err != nil {
+		return err
+	}
+	o := t.object()
+	m, err := h.readModel(o, false)
+	if err != nil {
+		return t.blame(err)
+	}
+	w.model = m.Name
+	if m, err = h.await(w, r, m, false); err != nil {
+		return err
+	}
+	refuse(o, refusals, chatRefusals)
+	conversation := readChatPrompt(o)
+	if err := o.failure(); err != nil {
+		return t.blame(err)
+	}
+	rendered, err := h.gen.RenderChat(m.Name, conversation)
+	if err != nil {
+		return t.blame(err)
+	}
+	return w.json(http.StatusOK, body(len(rendered.IDs)))
 }
 
 // raw is v as JSON. What is made here can be written.

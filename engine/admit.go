@@ -78,10 +78,15 @@ func (e *Engine) submit(q *request) error {
 
 // keepAlive notes how long q's model is to stay after it. It is called with mu held.
 func (e *Engine) keepAlive(q *request) {
-	m, d := q.model, q.model.spec.keepAlive()
+	d := q.model.spec.keepAlive()
 	if q.KeepAlive != nil {
 		d = *q.KeepAlive
 	}
+	e.stays(q.model, d)
+}
+
+// stays sets how long a model stays without a request. It is called with mu held.
+func (e *Engine) stays(m *model, d time.Duration) {
 	if d != m.keepAlive {
 		m.keepAlive = d
 		if err := e.sched.KeepAlive(m.name(), d); err != nil {

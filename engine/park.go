@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -204,6 +205,24 @@ func (e *Engine) LoadModel(ctx context.Context, name string) error {
 		}
 		return !m.loading || e.sched.Residency(name) == sched.Resident, nil
 	})
+}
+
+// KeepAlive sets how long a model stays on the device without a request, as Request.KeepAlive does without one: until
+// the next request. Its errors are ErrUnknownModel, ErrNotReady and ErrClosed.
+func (e *Engine) KeepAlive(name string, d time.Duration) error {
+	m, err := e.ready(name)
+	if err != nil {
+		return err
+	}
+	broken := e.under(func() {
+		if e.closed {
+			err = ErrClosed
+			return
+		}
+		e.stays(m, d)
+	})
+	e.signal()
+	return cmp.Or(broken, err)
 }
 
 // UnloadModel parks a model and returns when its weights have left the device: once its running sequences have

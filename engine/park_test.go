@@ -211,6 +211,20 @@ func TestKeepAlive(t *testing.T) {
 	ask(1, nil)
 	await(1, "parked")
 
+	// nor does it take a request to say so
+	if err := e.KeepAlive(fakeNames[0], now); err != nil {
+		t.Error(err)
+	}
+	await(0, "parked")
+	if err := e.KeepAlive("none", now); !errors.Is(err, ErrUnknownModel) {
+		t.Error(err)
+	}
+	ask(0, nil) // which says nothing of it
+	idle(t, e)
+	if state(0) != "resident" {
+		t.Error(state(0))
+	}
+
 	// Loaded by hand it leaves soon as well, but who asked for that has an answer, and a request finds it.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -158,7 +158,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			w.alone(t, rapid.SampledFrom(w.caches).Draw(t, "model"))
 		},
 		"": func(t *rapid.T) {
-			if err := w.pool.Verify(); err != nil {
+			if err := errors.Join(w.pool.Verify(), checkMap(w.pool)); err != nil {
 				t.Fatal(err)
 			}
 			for _, s := range w.seqs {

@@ -130,6 +130,34 @@ func (q *Sequence) CachedTokens() int { return int(q.cached) }
 // Running says whether it has been admitted and not been preempted since.
 func (q *Sequence) Running() bool { return q.state == running }
 
+// Progress is how far a sequence is.
+type Progress struct {
+	Running           bool // it has been admitted and not been preempted since
+	Late              bool // its SLA cannot be met any more
+	Computed, Sampled int  // tokens whose cache is stored, and tokens that were drawn
+	SLA               SLA  // that it has: its own or its model's
+	// Since is the time since it came, FirstToken from then to its first token, 0 before that.
+	Since, FirstToken time.Duration
+	// Due is until its next token has to come for its SLA, negative when it should be there; 0 without one that can be met.
+	Due time.Duration
+}
+
+// Progress says how far a sequence is that Submit has accepted.
+func (s *Scheduler) Progress(seq *Sequence, now time.Time) Progress {
+	at := s.at(now)
+	p := Progress{
+		Running: seq.state == running, Late: seq.late, Computed: seq.computed, Sampled: seq.sampled(),
+		SLA: seq.sla, Since: at - seq.came,
+	}
+	if p.Sampled > 0 {
+		p.FirstToken = seq.first - seq.came
+	}
+	if due := seq.nextDue(); due != never {
+		p.Due = due - at
+	}
+	return p
+}
+
 // Done says whether its final event was made.
 func (q *Sequence) Done() bool { return q.state == ended }
 

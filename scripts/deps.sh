@@ -43,3 +43,13 @@ sh scripts/libcuda.sh
 sh scripts/deps-deploy.sh
 
 sh scripts/deps-clients.sh
+
+# The checker of accessibility that test/browser runs over the server's page.
+axe=4.14.1
+if [ "$(cat "$cache/axe/.version" 2>/dev/null)" != "$axe" ]; then
+    rm -rf "$cache/axe"
+    mkdir -p "$cache/axe"
+    (cd "$cache/axe" && echo '{"private":true}' > package.json &&
+        npm install --silent --no-audit --no-fund --no-update-notifier --ignore-scripts --save-exact "axe-core@$axe")
+    echo "$axe" > "$cache/axe/.version" # last: an install that was cut short is done again
+fi

@@ -21,4 +21,6 @@ stage "reports in a browser"
 go test -count=1 -timeout 5m ./test/pages/
 stage "real clients"
 go test -tags clients -count=1 -timeout 10m ./test/clients/...
+stage "the server's page in a browser"
+go test -count=1 -timeout 5m ./test/browser/
 stage "done"

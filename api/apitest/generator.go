@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -73,10 +74,12 @@ type Generator struct {
 
 	mu       sync.Mutex
 	parked   map[string]bool
+	kept     map[string]time.Duration
 	waiting  int
 	running  int
 	freed    chan struct{} // closed and made anew when a request ends
 	requests []engine.Request
+	open     []engine.Request // those that have not ended
 	finished map[engine.FinishReason]int64
 	counts   engine.ModelStats
 }
@@ -241,6 +244,27 @@ func (g *Generator) Admit(r engine.Request) error {
 // LoadModel and UnloadModel move nothing, and Models tells of it.
 func (g *Generator) LoadModel(_ context.Context, model string) error { return g.park(model, false) }
 
+// KeepAlive notes what it was told, for Kept.
+func (g *Generator) KeepAlive(model string, d time.Duration) error {
+	if err := g.known(model); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.kept == nil {
+		g.kept = map[string]time.Duration{}
+	}
+	g.kept[model] = d
+	return nil
+}
+
+// Kept is what KeepAlive was told last of a model.
+func (g *Generator) Kept(model string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.kept[model]
+}
+
 // UnloadModel parks the model.
 func (g *Generator) UnloadModel(_ context.Context, model string, force bool) error {
 	return g.park(model, true)
@@ -283,10 +307,19 @@ func (g *Generator) Generate(ctx context.Context, r engine.Request) (iter.Seq[en
 		g.freed = make(chan struct{})
 		g.finished = map[engine.FinishReason]int64{}
 	}
-	g.requests = append(g.requests, r)
+	g.requests, g.open = append(g.requests, r), append(g.open, r)
 	return func(yield func(engine.Event) bool) {
+		defer g.ended(r.ID)
 		g.run(ctx, r, yield)
 	}, nil
+}
+
+func (g *Generator) ended(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.IndexFunc(g.open, func(r engine.Request) bool { return r.ID == id }); i >= 0 {
+		g.open = slices.Delete(g.open, i, i+1)
+	}
 }
 
 // admitted waits for room to run.
@@ -521,6 +554,20 @@ func scored(id int32, top int, a Answer, at int) engine.Token {
 		t.Top = append(t.Top, engine.TokenLogprob{ID: (id + k) % 256, Logprob: t.Logprob - float32(k), Rank: k + 1})
 	}
 	return t
+}
+
+// Occupancy has the pages of Stats, of which the first model has those that are cached, and the requests that are being answered.
+func (g *Generator) Occupancy() engine.Occupancy {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	o := engine.Occupancy{Plan: engine.MemoryPlan{Device: "scripted", FreeBytes: 20 << 20, KVBytes: 10 << 20, PageBytes: 1 << 20, Pages: 11}}
+	o.Pages = []engine.PageRun{{Model: g.Names[0], Use: engine.CachedPage, Pages: 2}, {Use: engine.FreePage, Pages: 8}}
+	for _, r := range g.open {
+		s := engine.SequenceInfo{Request: r.ID, Model: r.Model, Prompt: len(r.Prompt), MaxTokens: r.MaxTokens, Priority: r.Priority}
+		s.Running, s.SLA = g.running > 0, r.SLA
+		o.Sequences = append(o.Sequences, s)
+	}
+	return o
 }
 
 func (g *Generator) Stats() engine.Stats {

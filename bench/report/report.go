@@ -12,18 +12,12 @@ package report
 import (
 	_ "embed"
 	"html/template"
-	"strings"
 
 	"github.com/openinfer-go/openinfer/internal/page"
+	"github.com/openinfer-go/openinfer/internal/uplot"
 )
 
 var (
-	//go:embed uplot/uPlot.iife.min.js
-	uplotJS string
-	//go:embed uplot/uPlot.min.css
-	uplotCSS string
-	//go:embed uplot/LICENSE
-	uplotLicense string
 	//go:embed chart.js
 	chartJS string
 	//go:embed chart.css
@@ -32,9 +26,6 @@ var (
 
 // AddCharts puts what draws charts into p, once a page.
 func AddCharts(p *page.Page) {
-	license := "uPlot 1.6.32. " + uplotLicense
-	// Its first line is an address, which a page that asks nobody for anything does not have.
-	_, code, _ := strings.Cut(uplotJS, "*/")
-	p.Styles = append(p.Styles, template.CSS("/* "+license+" */\n"+uplotCSS), template.CSS(chartCSS))
-	p.Scripts = append(p.Scripts, template.JS("/* "+license+" */"+code), template.JS(chartJS))
+	p.Styles = append(p.Styles, template.CSS(uplot.Style()), template.CSS(chartCSS))
+	p.Scripts = append(p.Scripts, template.JS(uplot.Script()), template.JS(chartJS))
 }

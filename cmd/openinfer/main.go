@@ -46,7 +46,7 @@ func root() *cobra.Command {
 		}
 		return err
 	})
-	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), planCommand(), benchCommand(), doctorCommand(), quantizeCommand(), perplexityCommand())
+	cmd.AddCommand(serveCommand(), runCommand(), pullCommand(), modelsCommand(), planCommand(), benchCommand(), topCommand(), doctorCommand(), quantizeCommand(), perplexityCommand())
 	return cmd
 }
 

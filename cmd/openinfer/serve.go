@@ -181,7 +181,7 @@ func serve(ctx context.Context, c config.Serve) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%v\nReady after %v: http://%s/v1\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())
+		fmt.Printf("%v\nReady after %v: http://%s (a page; the API is under /v1)\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())
 		<-ctx.Done()
 		stopping.Store(true)
 		return shutdown(e, server, time.Duration(c.Drain), log)
