@@ -36,6 +36,7 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 	}
 	addSpecial := o.bool("add_special_tokens", true)
 	inputs := readPrompts(o, g.model.Vocab)
+	form := readStructured(o)
 	if err := o.failure(); err != nil {
 		return err
 	}
@@ -64,6 +65,9 @@ func (h *Handler) completions(w *reply, r *http.Request) error {
 		prompts[i] = p
 	}
 	if err := g.setPrompts(prompts, completionTokens, "prompt"); err != nil {
+		return err
+	}
+	if err := g.compile(r.Context(), form); err != nil {
 		return err
 	}
 	g.finishParams(w)

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/engine/grammar"
 )
 
 // Generator is what the HTTP layer needs of an engine; engine.Engine is one. The methods may be
@@ -18,6 +19,7 @@ type Generator interface {
 	TokenText(model string, id int32) (string, []byte, error)
 	Admit(r engine.Request) error
 	Await(ctx context.Context, model string) error
+	CompileGrammar(ctx context.Context, model string, expr grammar.Expr) (*grammar.Grammar, error)
 	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
 	LoadModel(ctx context.Context, model string) error
 	UnloadModel(ctx context.Context, model string, force bool) error

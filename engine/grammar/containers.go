@@ -117,7 +117,7 @@ func (s *spec) property(name string) (all conjunction) {
 		}
 		if patterns := v.member("patternProperties"); patterns != nil {
 			for i, pattern := range patterns.names {
-				if matches(s.keyPattern(patterns.items[i], pattern), escaped(name)) {
+				if s.keyDFA(patterns.items[i], pattern).accepts(escaped(name)) {
 					all, found = append(all, part{patterns.items[i], 0}), true
 				}
 			}
@@ -136,6 +136,15 @@ func (s *spec) keyPattern(v *value, pattern string) Expr {
 		fail(v.pointer, "pattern: %v", err)
 	}
 	return e
+}
+
+func (s *spec) keyDFA(v *value, pattern string) *dfa {
+	d := s.c.dfas[pattern]
+	if d == nil {
+		d = s.c.check.compile(s.keyPattern(v, pattern))
+		s.c.dfas[pattern] = d
+	}
+	return d
 }
 
 // names are the properties that a schema names, in its order.
@@ -283,14 +292,18 @@ func (s *spec) objectExpr() Expr {
 				case n.values != nil:
 					return !slices.ContainsFunc(n.values, func(v *value) bool { return v.kind == '"' && v.text == name })
 				default:
-					return !matches(n.stringBody(), escaped(name))
+					return !n.body().accepts(escaped(name))
 				}
 				return n.never || n.types == 0
 			})
 		}
 	}
+	allowed := make(map[string]bool, len(names))
+	for _, name := range names {
+		allowed[name] = true
+	}
 	for _, name := range s.required {
-		if !slices.Contains(names, name) {
+		if !allowed[name] {
 			return Alt() // required, and not allowed
 		}
 	}
@@ -343,7 +356,7 @@ func (s *spec) object(names []string, rest []more, counted, least, limit int) Ex
 			value = s.c.expr(all)
 		}
 		members[i] = Seq(raw(quoted(name)+":"), s.c.space, value)
-		required[i] = slices.Contains(s.required, name)
+		required[i] = s.isRequired[name]
 	}
 	sep := Seq(raw(","), s.c.space)
 	at(0, 0)

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -26,7 +27,8 @@ func SchemaWithSpace(schema []byte, space Expr, own bool) (Expr, error) {
 	if err != nil {
 		return Expr{}, err
 	}
-	c := &compiler{root: root, rules: map[string]Expr{}, ids: map[*value]int{}, space: white}
+	c := &compiler{root: root, rules: map[string]Expr{}, ids: map[*value]int{}, space: white, dfas: map[string]*dfa{},
+		check: &builder{ctx: context.Background(), v: &Vocabulary{}, nums: map[*rule]int32{}}}
 	if own {
 		c.space = named("white space", space)
 	}
@@ -41,6 +43,8 @@ type compiler struct {
 	ids   map[*value]int
 	any   Expr
 	deep  int
+	check *builder        // of automata that constants and names are checked with
+	dfas  map[string]*dfa // of patterns
 }
 
 // part is one schema of a conjunction; its first done choices (anyOf, oneOf) have been made.
@@ -57,6 +61,8 @@ func (c *compiler) compile(root *value) (e Expr, err error) {
 		case nil:
 		case syntax:
 			e, err = Expr{}, f.Error
+		case tooMuch:
+			e, err = Expr{}, f.err
 		default:
 			panic(f)
 		}
@@ -261,12 +267,12 @@ func anchor(v *value, name string) *value {
 
 // mustDiffer fails unless no value can satisfy two branches of a oneOf.
 func (c *compiler) mustDiffer(g *value, each []conjunction) {
+	if len(each) > 200 {
+		fail(g.pointer, "more than 200 branches")
+	}
 	specs := make([]*spec, len(each))
 	for i, all := range each {
 		specs[i] = c.spec(c.flatten(all))
-	}
-	if len(each) > 1000 {
-		fail(g.pointer, "more than 1000 branches")
 	}
 	for i, a := range specs {
 		for j, b := range specs[:i] {
@@ -300,7 +306,7 @@ func (c *compiler) differ(a, b *spec, deep int) bool {
 		return false
 	}
 	for _, name := range a.required {
-		if !slices.Contains(b.required, name) {
+		if !b.isRequired[name] {
 			if b.forbids(name) {
 				return true
 			}
@@ -314,5 +320,5 @@ func (c *compiler) differ(a, b *spec, deep int) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(b.required, func(name string) bool { return !slices.Contains(a.required, name) && a.forbids(name) })
+	return slices.ContainsFunc(b.required, func(name string) bool { return !a.isRequired[name] && a.forbids(name) })
 }

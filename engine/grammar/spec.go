@@ -41,8 +41,10 @@ type spec struct {
 	minItems, maxItems int
 
 	required           []string
+	isRequired         map[string]bool
 	minProps, maxProps int
 	hasProperties      bool
+	bodyDFA            *dfa
 }
 
 // annotations say nothing of what is allowed. Definitions are read where they are referred to.
@@ -176,7 +178,11 @@ func (s *spec) keyword(name string, v *value) {
 		want(v.kind == '[', "an array of names")
 		for _, n := range v.items {
 			want(n.kind == '"', "an array of names")
-			if !slices.Contains(s.required, n.text) {
+			if s.isRequired == nil {
+				s.isRequired = map[string]bool{}
+			}
+			if !s.isRequired[n.text] {
+				s.isRequired[n.text] = true
 				s.required = append(s.required, n.text)
 			}
 		}
@@ -216,6 +222,9 @@ func (s *spec) restrict(values []*value) {
 	if s.values == nil {
 		s.values = values
 		return
+	}
+	if len(s.values)*len(values) > 1_000_000 {
+		fail(s.where, "two large enum of one value are not supported")
 	}
 	var both []*value
 	for _, v := range s.values {
@@ -314,8 +323,6 @@ func (s *spec) holds(v *value) bool {
 	if s.types&t == 0 {
 		return false
 	}
-	only := *s
-	only.values, only.types = nil, t
 	if t == isNumber {
 		r := v.number()
 		if r == nil {
@@ -324,7 +331,7 @@ func (s *spec) holds(v *value) bool {
 		return s.number.contains(r) && (!s.number.whole || r.IsInt())
 	}
 	if t == isString && (len(s.patterns)+len(s.formats) > 0 || s.minChars > 0 || s.maxChars >= 0) {
-		return matches(only.stringBody(), escaped(v.text))
+		return s.body().accepts(escaped(v.text))
 	}
 	if t&(isObject|isArray) != 0 {
 		for _, p := range s.parts {

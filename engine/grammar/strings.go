@@ -1,7 +1,5 @@
 package grammar
 
-import "context"
-
 // maxChars is the longest string that is counted: one that may have more characters has at most so many.
 const maxChars = 4000
 
@@ -55,19 +53,30 @@ func (s *spec) stringBody() Expr {
 	return e
 }
 
-// matches reports whether text is in e, which is regular.
-func matches(e Expr, text string) (ok bool) {
-	defer func() {
-		if p := recover(); p != nil {
-			t, is := p.(tooMuch)
-			if !is {
-				panic(p)
+// accepts reports whether a text is in what d was made of.
+func (d *dfa) accepts(text string) bool {
+	at := int32(0)
+	for i := range len(text) {
+		next := int32(-1)
+		for _, e := range d.edges[at] {
+			if int32(text[i]) >= e.lo && int32(text[i]) <= e.hi {
+				next = e.to
 			}
-			fail("", "%v", t.err)
 		}
-	}()
-	b := &builder{ctx: context.Background(), v: &Vocabulary{}, nums: map[*rule]int32{}}
-	return len(b.product(&node{op: opAnd, kids: []Expr{e, raw(text)}}).final) > 0
+		if next < 0 {
+			return false
+		}
+		at = next
+	}
+	return d.final[at]
+}
+
+// body is the automaton of stringBody.
+func (s *spec) body() *dfa {
+	if s.bodyDFA == nil {
+		s.bodyDFA = s.c.check.compile(s.stringBody())
+	}
+	return s.bodyDFA
 }
 
 // formats by name; "": one that is an annotation to what it is used for. Days are those of every year: the 29th of February is left out.

@@ -14,8 +14,9 @@ type value struct {
 	kind    jsontext.Kind
 	text    string // of a string, decoded; of a number, as written
 	items   []*value
-	names   []string // of an object's members, whose values are items
-	pointer string   // where it stands
+	names   []string       // of an object's members, whose values are items
+	pointer string         // where it stands
+	index   map[string]int // of names, once looked for in many
 }
 
 const (
@@ -96,10 +97,24 @@ func (v *value) member(name string) *value {
 	if v.kind != '{' {
 		return nil
 	}
-	if i := slices.Index(v.names, name); i >= 0 {
-		return v.items[i]
+	i := -1
+	if len(v.names) <= 16 {
+		i = slices.Index(v.names, name)
+	} else {
+		if v.index == nil {
+			v.index = make(map[string]int, len(v.names))
+			for i, n := range v.names {
+				v.index[n] = i
+			}
+		}
+		if at, ok := v.index[name]; ok {
+			i = at
+		}
 	}
-	return nil
+	if i < 0 {
+		return nil
+	}
+	return v.items[i]
 }
 
 // number is a decimal number.
