@@ -41,6 +41,7 @@ func (h *Handler) converse(w *reply, r *http.Request, o *object, release func(),
 	}
 	showReasoning := o.bool("include_reasoning", true)
 	conversation := readChatPrompt(o)
+	form := readStructured(o)
 	if err := o.failure(); err != nil {
 		return err
 	}
@@ -57,6 +58,9 @@ func (h *Handler) converse(w *reply, r *http.Request, o *object, release func(),
 	}
 	g.reasoning, g.inReasoning, g.continued = g.model.Reasoning, rendered.InReasoning, conversation.ContinueFinal
 	g.hideReasoning = !showReasoning
+	if err := g.compile(r.Context(), form); err != nil {
+		return err
+	}
 	g.finishParams(w)
 	release() // an answer may take long, and needs no body
 	return g.serve(w, r)

@@ -41,6 +41,7 @@ func (h *Handler) complete(w *reply, r *http.Request, o *object, release func(),
 	}
 	addSpecial := o.bool("add_special_tokens", true)
 	inputs := readPrompts(o, g.model.Vocab)
+	form := readStructured(o)
 	if err := o.failure(); err != nil {
 		return err
 	}
@@ -69,6 +70,9 @@ func (h *Handler) complete(w *reply, r *http.Request, o *object, release func(),
 		prompts[i] = p
 	}
 	if err := g.setPrompts(prompts, f.byDefault, "prompt"); err != nil {
+		return err
+	}
+	if err := g.compile(r.Context(), form); err != nil {
 		return err
 	}
 	g.finishParams(w)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/engine/grammar"
 )
 
 // prompt is one of the prompts of a client's request.
@@ -84,6 +85,7 @@ type generation struct {
 	// promptOnly drops what is generated: the engine always makes a token, the client wants none.
 	promptOnly bool
 	maxNew     []int // by prompt
+	grammar    *grammar.Grammar
 	key        string
 }
 
@@ -152,7 +154,7 @@ func (g *generation) request(i int) engine.Request {
 		Sampling: g.sampling, MaxTokens: g.maxNew[i], MinTokens: g.minTokens,
 		Stop: g.stop, IncludeStop: g.includeStop, StopTokenIDs: g.stopTokenIDs,
 		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.Marks,
-		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt,
+		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt, Grammar: g.grammar,
 		SLA: g.sla, Priority: g.priority, Key: g.key, KeepAlive: g.keepAlive,
 	}
 	if len(g.prompts) > 1 {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/engine/text"
 	"github.com/openinfer-go/openinfer/sched"
 )
@@ -38,6 +39,10 @@ type Request struct {
 	// logits. PromptLogprobs computes the whole prompt, past the prefix cache.
 	Logprobs       *int
 	PromptLogprobs *int
+
+	// Grammar is what the answer has to look like, from CompileGrammar for the same model; nil: anything. End tokens are drawn where it
+	// may end and nowhere else. Min tokens do not keep an answer from ending that has nothing to add.
+	Grammar *grammar.Grammar
 
 	// CacheSalt parts prefix caches: only requests of one salt share blocks.
 	CacheSalt string
