@@ -14,7 +14,7 @@ var anthropicRefusals = []refusal{
 // translateMessages reads a request of /v1/messages; shown: its answer has blocks of thinking.
 func translateMessages(in *object) (t *translation, shown bool) {
 	t = newTranslation(in)
-	t.paths = strings.NewReplacer(".function.parameters", ".input_schema", ".function", "")
+	t.paths = strings.NewReplacer(".function.parameters", ".input_schema", ".function", "", ".json_schema", "")
 	refuse(in, anthropicRefusals)
 	t.same(extensions...)
 	t.same("model", "max_tokens", "temperature", "top_p", "top_k", "stream")

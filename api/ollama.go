@@ -247,6 +247,7 @@ func (h *Handler) ollamaAnswer(w *reply, r *http.Request, s *ollamaShape, prompt
 	}
 	s.model = in.string("model")
 	t := newTranslation(in)
+	t.paths = strings.NewReplacer(".json_schema.schema", "")
 	t.set("model", m.Name, "model")
 	t.ollamaFields(m, s)
 	some := prompt(t)

@@ -20,7 +20,7 @@ var responsesRefusals = []refusal{
 // translateResponses reads a request of /v1/responses.
 func translateResponses(in *object) (*translation, *responseShape) {
 	t := newTranslation(in)
-	t.paths = strings.NewReplacer(".function", "")
+	t.paths = strings.NewReplacer(".function", "", ".json_schema", "")
 	s := &responseShape{tools: map[string]responseTool{}, echo: map[string]jsontext.Value{}}
 	for _, r := range repeated {
 		if v := in.fields[r.field]; v != nil {

@@ -198,3 +198,39 @@ func sorted(t *testing.T, text string) string {
 	}
 	return string(b)
 }
+
+// Errors about what was made of a request name what the client wrote.
+func TestErrorsNameTheClientsFields(t *testing.T) {
+	const schema = `{"type":"json_schema","name":"n","schema":{}}`
+	for _, c := range []struct {
+		body      string
+		translate func(*object) *translation
+		made, own string
+	}{
+		{`{"messages":[{"role":"user","content":"a"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"1"},{"type":"text","text":"b"}]}],"system":"S","tools":[{"name":"f","input_schema":{}}],"output_config":{"format":` + schema + `}}`,
+			func(o *object) *translation { t, _ := translateMessages(o); return t },
+			"messages[0].content messages[1].role messages[2].content messages[3] tools[0].function.parameters.type tools[0].function.name response_format.json_schema.schema stop[1] max_tokens",
+			"system messages[0] messages[1].content[0] messages[1] tools[0].input_schema.type tools[0].name output_config.format.schema stop_sequences[1] max_tokens"},
+		{`{"input":[{"role":"user","content":"a"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"1","output":"x"}],"instructions":"S","max_output_tokens":1,"text":{"format":` + schema + `}}`,
+			func(o *object) *translation { t, _ := translateResponses(o); return t },
+			"messages[0] messages[2].tool_calls[0].function.arguments messages[3] max_tokens response_format.json_schema.schema",
+			"instructions input[1] input[2] max_output_tokens text.format.schema"},
+	} {
+		in, err := parseObject([]byte(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr := c.translate(in)
+		tr.names["stop"] = "stop_sequences" // which the request need not have
+		if tr.object(); in.err != nil {
+			t.Fatal(in.err)
+		}
+		own := strings.Fields(c.own)
+		for i, made := range strings.Fields(c.made) {
+			e := asError(tr.blame(invalid(made, "is wrong")))
+			if e.param != own[i] || e.message != own[i]+": is wrong" {
+				t.Errorf("%s: %q, param %q; want %q", made, e.message, e.param, own[i])
+			}
+		}
+	}
+}

@@ -107,12 +107,12 @@ func binary(t *testing.T, bin string, flags ...string) string {
 	var said strings.Builder
 	go func() { // reads to the end, so that the server never blocks on its output
 		defer close(ended)
-		url := regexp.MustCompile(`http://[^\s/]+/v1`)
+		url := regexp.MustCompile(`http://[^\s/]+`)
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
 			said.WriteString(lines.Text() + "\n")
 			if u := url.FindString(lines.Text()); u != "" {
 				select {
-				case ready <- u:
+				case ready <- u + "/v1":
 				default:
 				}
 			}
