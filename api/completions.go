@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -171,11 +170,11 @@ func (s completionShape) whole(g *generation) any {
 	return out
 }
 
-func (s completionShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
+func (s completionShape) chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any {
 	choice := completionChoice{Index: c.index}
 	text := ""
-	for _, p := range parts {
-		text += p.Text
+	for _, p := range grown {
+		text += p.text
 	}
 	switch {
 	case end:

@@ -208,7 +208,7 @@ type refusal struct {
 }
 
 const (
-	noTools   = "tool calls are not supported"
+	oldTools  = "is not supported: tools and tool_choice took its place"
 	noForm    = "is not supported here: response_format and structured_outputs say what an answer looks like"
 	noAdapter = "adapters are not supported"
 	unknown   = "is not supported"
@@ -231,8 +231,7 @@ var (
 		{"adapter_name", empty, noAdapter}, {"adapter_source", empty, noAdapter},
 	}
 	chatRefusals = []refusal{
-		{"tools", empty, noTools}, {"functions", empty, noTools},
-		{"tool_choice", literal(`"none"`, `"auto"`), noTools}, {"function_call", literal(`"none"`, `"auto"`), noTools},
+		{"functions", empty, oldTools}, {"function_call", literal(`"none"`, `"auto"`), oldTools},
 		{"modalities", literal(`["text"]`, "[]"), "only text is supported"}, {"audio", nil, "only text is supported"},
 		{"prediction", nil, unknown}, {"web_search_options", nil, unknown},
 		{"verbosity", literal(`"medium"`), unknown}, {"documents", empty, unknown},

@@ -57,7 +57,7 @@ func TestWrongValues(t *testing.T) {
 	}
 	chat := []struct{ fields, param string }{
 		{`"tools":[{"type":"function","function":{"name":"f"}}]`, "tools"}, {`"functions":[{"name":"f"}]`, "functions"},
-		{`"tool_choice":"required"`, "tool_choice"}, {`"tool_choice":{"type":"function"}`, "tool_choice"},
+		{`"tool_choice":"required"`, "tool_choice"}, {`"tool_choice":{"type":"function"}`, "tool_choice.function"},
 		{`"modalities":["text","audio"]`, "modalities"}, {`"audio":{"voice":"x"}`, "audio"}, {`"prediction":{"type":"content"}`, "prediction"},
 		{`"web_search_options":{}`, "web_search_options"}, {`"chat_template":"x"`, "chat_template"}, {`"documents":[{}]`, "documents"},
 		{`"echo":true`, "echo"}, {`"logprobs":1`, "logprobs"}, {`"logprobs":"true"`, "logprobs"},

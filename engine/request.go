@@ -213,6 +213,7 @@ type ChatPrompt struct {
 	Messages            json.RawMessage // the request's messages array
 	AddGenerationPrompt bool
 	ContinueFinal       bool
+	Tools               json.RawMessage // the request's tools array, or nil
 	Kwargs              json.RawMessage // chat_template_kwargs, an object or nil
 	MaxTokens           int             // more are ErrContextLength; 0: as many as there are
 }
@@ -236,6 +237,7 @@ type ModelInfo struct {
 	EndTokens    []int32
 	HasChat      bool // a chat template came with the checkpoint
 	Reasoning    Reasoning
+	Tools        ToolFormat
 	Defaults     SamplingParams
 	Ready        bool
 	State        string // where the weights are: "resident", "parked" or "loading"
