@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json/jsontext"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -114,12 +113,12 @@ func anthropicEvent(name string, members ...pair) event {
 	return event{name, append(pairs{{"type", name}}, members...)}
 }
 
-func (s *messageShape) chunks(g *generation, c *choice, parts []reasoning.Part, _ []engine.Token, end bool) []any {
+func (s *messageShape) chunks(g *generation, c *choice, grown []piece, _ []engine.Token, end bool) []any {
 	var out []any
 	if !c.begun {
 		out = append(out, anthropicEvent("message_start", pair{"message", s.message(g)}))
 	}
-	out = s.grow(out, pieces(parts))
+	out = s.grow(out, grown)
 	if end {
 		out = s.stop(out)
 		reason, sequence := s.stopped(g, c)

@@ -5,7 +5,6 @@ import (
 	"encoding/json/jsontext"
 	"net/http"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -40,8 +39,12 @@ func (h *Handler) converse(w *reply, r *http.Request, o *object, release func(),
 		}
 	}
 	showReasoning := o.bool("include_reasoning", true)
-	conversation := readChatPrompt(o)
+	conversation, tools := readChatPrompt(o)
+	form := readStructured(o)
 	if err := o.failure(); err != nil {
+		return err
+	}
+	if err := g.readCalls(tools); err != nil {
 		return err
 	}
 	if err := h.gen.Admit(g.probe(w, g.n)); err != nil {
@@ -57,16 +60,21 @@ func (h *Handler) converse(w *reply, r *http.Request, o *object, release func(),
 	}
 	g.reasoning, g.inReasoning, g.continued = g.model.Reasoning, rendered.InReasoning, conversation.ContinueFinal
 	g.hideReasoning = !showReasoning
+	if err := g.constrain(r.Context(), form); err != nil {
+		return err
+	}
 	g.finishParams(w)
 	release() // an answer may take long, and needs no body
 	return g.serve(w, r)
 }
 
 // readChatPrompt reads what a chat template gets, for chat and /tokenize.
-func readChatPrompt(o *object) engine.ChatPrompt {
+func readChatPrompt(o *object) (engine.ChatPrompt, toolset) {
+	tools := readTools(o)
 	p := engine.ChatPrompt{
 		Messages:      json.RawMessage(checkMessages(o)),
 		ContinueFinal: o.bool("continue_final_message", false),
+		Tools:         json.RawMessage(tools.raw),
 	}
 	p.AddGenerationPrompt = o.bool("add_generation_prompt", !p.ContinueFinal)
 	if p.ContinueFinal && p.AddGenerationPrompt {
@@ -77,7 +85,7 @@ func readChatPrompt(o *object) engine.ChatPrompt {
 		kwargs = withMember(kwargs, "reasoning_effort", o.fields["reasoning_effort"])
 	}
 	p.Kwargs = json.RawMessage(kwargs)
-	return p
+	return p, tools
 }
 
 // withMember adds a member to a JSON object, or nil, that has none of that name.
@@ -114,10 +122,11 @@ type (
 		TokenIDs     []int32       `json:"token_ids,omitzero"`
 	}
 	chatMessage struct {
-		Role      string  `json:"role"`
-		Content   string  `json:"content"`
-		Reasoning *string `json:"reasoning_content"`
-		Refusal   *string `json:"refusal"`
+		Role      string     `json:"role"`
+		Content   *string    `json:"content"` // null beside calls, if there is none
+		Reasoning *string    `json:"reasoning_content"`
+		Refusal   *string    `json:"refusal"`
+		ToolCalls []toolCall `json:"tool_calls,omitzero"`
 	}
 	chatChunk struct {
 		head
@@ -134,9 +143,26 @@ type (
 		TokenIDs     []int32       `json:"token_ids,omitzero"`
 	}
 	delta struct {
-		Role      string  `json:"role,omitzero"`
-		Content   *string `json:"content,omitzero"`
-		Reasoning *string `json:"reasoning_content,omitzero"`
+		Role      string          `json:"role,omitzero"`
+		Content   *string         `json:"content,omitzero"`
+		Reasoning *string         `json:"reasoning_content,omitzero"`
+		ToolCalls []toolCallDelta `json:"tool_calls,omitzero"`
+	}
+	// toolCallDelta is the beginning of a call, with its id and name, or more of its arguments.
+	toolCallDelta struct {
+		Index    int           `json:"index"`
+		ID       string        `json:"id,omitzero"`
+		Type     string        `json:"type,omitzero"`
+		Function functionDelta `json:"function"`
+	}
+	functionDelta struct {
+		Name      string `json:"name,omitzero"`
+		Arguments string `json:"arguments"`
+	}
+	toolCall struct {
+		ID       string        `json:"id"`
+		Type     string        `json:"type"`
+		Function functionDelta `json:"function"`
 	}
 )
 
@@ -169,8 +195,14 @@ func (chatShape) whole(g *generation) any {
 	for i := range g.choices {
 		c := &g.choices[i]
 		choice := chatChoice{
-			Index: c.index, Message: chatMessage{Role: "assistant", Content: c.text.String()},
+			Index: c.index, Message: chatMessage{Role: "assistant"},
 			FinishReason: finishReason(c, true), StopReason: c.stopReason, TokenIDs: g.tokenIDs(c.tokens),
+		}
+		for _, call := range c.calls {
+			choice.Message.ToolCalls = append(choice.Message.ToolCalls, toolCall{call.id, "function", functionDelta{call.name, call.arguments}})
+		}
+		if content := c.text.String(); content != "" || len(c.calls) == 0 {
+			choice.Message.Content = &content
 		}
 		if r := c.reasoning.String(); r != "" {
 			choice.Message.Reasoning = &r
@@ -183,8 +215,8 @@ func (chatShape) whole(g *generation) any {
 	return out
 }
 
-// chunks holds reasoning and content apart: a chunk has one of the two. All tokens go with the first.
-func (s chatShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
+// chunks holds reasoning, content and calls apart: a chunk has one of them. All tokens go with the first.
+func (s chatShape) chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any {
 	var out []any
 	if !c.begun && !end {
 		first := s.chunk(g, chatDelta{Index: c.index, Delta: delta{Role: "assistant", Content: new(string)}})
@@ -197,15 +229,24 @@ func (s chatShape) chunks(g *generation, c *choice, parts []reasoning.Part, toke
 	if g.logprobs == nil && !g.returnIDs {
 		tokens = nil
 	}
-	if len(parts) == 0 && len(tokens) > 0 {
-		parts = []reasoning.Part{{Reasoning: c.answer.Reasoning() && !g.hideReasoning}}
+	if len(grown) == 0 && len(tokens) > 0 {
+		grown = []piece{{}}
+		if c.answer.Reasoning() && !g.hideReasoning {
+			grown[0].kind = reasoningPiece
+		}
 	}
-	for _, p := range parts {
+	for _, p := range grown {
 		d := chatDelta{Index: c.index, TokenIDs: g.tokenIDs(tokens)}
-		if p.Reasoning {
-			d.Delta.Reasoning = &p.Text
-		} else {
-			d.Delta.Content = &p.Text
+		switch p.kind {
+		case reasoningPiece:
+			d.Delta.Reasoning = &p.text
+		case contentPiece:
+			d.Delta.Content = &p.text
+		case callPiece:
+			c.sent++
+			d.Delta.ToolCalls = []toolCallDelta{{Index: c.sent - 1, ID: p.call.id, Type: "function", Function: functionDelta{Name: p.call.name}}}
+		case argumentsPiece:
+			d.Delta.ToolCalls = []toolCallDelta{{Index: c.sent - 1, Function: functionDelta{Arguments: p.text}}}
 		}
 		if len(tokens) > 0 && g.logprobs != nil {
 			d.Logprobs = g.spell.chat(tokens, *g.logprobs)

@@ -302,7 +302,7 @@ func TestReasoningEffortReachesTheTemplate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := readChatPrompt(o); string(p.Kwargs) != c.want || o.err != nil {
+		if p, _ := readChatPrompt(o); string(p.Kwargs) != c.want || o.err != nil {
 			t.Errorf("%s: %s (%v), want %s", c.kwargs, p.Kwargs, o.err, c.want)
 		}
 	}

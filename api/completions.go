@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -41,6 +40,7 @@ func (h *Handler) complete(w *reply, r *http.Request, o *object, release func(),
 	}
 	addSpecial := o.bool("add_special_tokens", true)
 	inputs := readPrompts(o, g.model.Vocab)
+	form := readStructured(o)
 	if err := o.failure(); err != nil {
 		return err
 	}
@@ -69,6 +69,9 @@ func (h *Handler) complete(w *reply, r *http.Request, o *object, release func(),
 		prompts[i] = p
 	}
 	if err := g.setPrompts(prompts, f.byDefault, "prompt"); err != nil {
+		return err
+	}
+	if err := g.compile(r.Context(), form); err != nil {
 		return err
 	}
 	g.finishParams(w)
@@ -167,11 +170,11 @@ func (s completionShape) whole(g *generation) any {
 	return out
 }
 
-func (s completionShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
+func (s completionShape) chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any {
 	choice := completionChoice{Index: c.index}
 	text := ""
-	for _, p := range parts {
-		text += p.Text
+	for _, p := range grown {
+		text += p.text
 	}
 	switch {
 	case end:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/engine/grammar"
 )
 
 // prompt is one of the prompts of a client's request.
@@ -52,6 +53,8 @@ type choice struct {
 	text      strings.Builder
 	reasoning strings.Builder
 	calls     []call
+	reader    calls
+	sent      int // calls whose beginning was sent
 	tokens    []engine.Token
 	cursor    textCursor
 
@@ -80,10 +83,12 @@ type generation struct {
 	reasoning              engine.Reasoning
 	inReasoning, continued bool // where the prompt ends
 	hideReasoning          bool
+	tools                  toolset // that answers may call
 	echo                   bool
 	// promptOnly drops what is generated: the engine always makes a token, the client wants none.
 	promptOnly bool
 	maxNew     []int // by prompt
+	grammar    *grammar.Grammar
 	key        string
 }
 
@@ -93,7 +98,7 @@ type shape interface {
 	whole(g *generation) any
 	// chunks are the events for something new of a choice: text and tokens that were added to
 	// it, or its end.
-	chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any
+	chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any
 	// usage is the last chunk of a stream that was asked for usage.
 	usage(g *generation) any
 }
@@ -151,8 +156,8 @@ func (g *generation) request(i int) engine.Request {
 		ID: g.id, Model: g.model.Name, Prompt: g.prompts[i].ids, N: g.n,
 		Sampling: g.sampling, MaxTokens: g.maxNew[i], MinTokens: g.minTokens,
 		Stop: g.stop, IncludeStop: g.includeStop, StopTokenIDs: g.stopTokenIDs,
-		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.reasoning.Marks,
-		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt,
+		IgnoreEOS: g.ignoreEOS, KeepSpecial: g.keepSpecial, Marks: g.marks(),
+		Logprobs: g.logprobs, PromptLogprobs: g.promptLogprobs, CacheSalt: g.cacheSalt, Grammar: g.grammar,
 		SLA: g.sla, Priority: g.priority, Key: g.key, KeepAlive: g.keepAlive,
 	}
 	if len(g.prompts) > 1 {
@@ -167,12 +172,21 @@ func (g *generation) request(i int) engine.Request {
 	return r
 }
 
+// marks are the tokens that an answer's structure is read by.
+func (g *generation) marks() []int32 {
+	if len(g.tools.tools) == 0 {
+		return g.reasoning.Marks
+	}
+	return slices.Concat(g.reasoning.Marks, g.model.Tools.Marks)
+}
+
 // serve runs the generation and replies.
 func (g *generation) serve(w *reply, r *http.Request) error {
 	g.choices = make([]choice, len(g.prompts)*g.n)
 	for i := range g.choices {
 		g.choices[i] = choice{
 			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
+			reader: newCalls(&g.tools, g.model.Tools.Parser),
 		}
 	}
 	w.id = g.id
@@ -284,10 +298,10 @@ func (g *generation) streamTo(w *reply, r *http.Request, updates <-chan update) 
 
 // emit writes the chunks of one update.
 func (g *generation) emit(out *sse, u update) error {
-	c, parts := g.add(u)
+	c, grown := g.add(u)
 	var all []any
-	if len(parts) > 0 || len(u.Tokens) > 0 && (g.logprobs != nil || g.returnIDs) || !c.begun {
-		all = g.shape.chunks(g, c, parts, u.Tokens, false)
+	if len(grown) > 0 || len(u.Tokens) > 0 && (g.logprobs != nil || g.returnIDs) || !c.begun {
+		all = g.shape.chunks(g, c, grown, u.Tokens, false)
 		c.begun = true
 	}
 	if u.Finish != engine.FinishNone {
@@ -344,19 +358,15 @@ func (g *generation) echoed() <-chan update {
 
 // add takes an update into its choice and the metrics, and returns what it adds to the text. A
 // stream keeps no text.
-func (g *generation) add(u update) (*choice, []reasoning.Part) {
+func (g *generation) add(u update) (*choice, []piece) {
 	c := &g.choices[u.prompt*g.n+u.Index]
-	parts := c.answer.Add(u.Event)
+	grown := c.reader.pieces(c.answer.Add(u.Event), u.Finish)
 	if g.hideReasoning {
-		parts = slices.DeleteFunc(parts, func(p reasoning.Part) bool { return p.Reasoning })
+		grown = slices.DeleteFunc(grown, func(p piece) bool { return p.kind == reasoningPiece })
 	}
 	if !g.stream {
-		for _, p := range parts {
-			if p.Reasoning {
-				c.reasoning.WriteString(p.Text)
-			} else {
-				c.text.WriteString(p.Text)
-			}
+		for _, p := range grown {
+			c.grow(p)
 		}
 		if g.returnIDs || g.logprobs != nil {
 			c.tokens = append(c.tokens, u.Tokens...)
@@ -367,7 +377,21 @@ func (g *generation) add(u update) (*choice, []reasoning.Part) {
 		c.finish, c.stopReason = u.Finish, u.StopReason
 	}
 	g.h.metrics.observe(g, c, u)
-	return c, parts
+	return c, grown
+}
+
+// grow adds a piece to an answer that is sent as a whole.
+func (c *choice) grow(p piece) {
+	switch p.kind {
+	case reasoningPiece:
+		c.reasoning.WriteString(p.text)
+	case contentPiece:
+		c.text.WriteString(p.text)
+	case callPiece:
+		c.calls = append(c.calls, p.call)
+	case argumentsPiece:
+		c.calls[len(c.calls)-1].arguments += p.text
+	}
 }
 
 // failure is why an update ends the whole request, nil if it does not.
@@ -487,5 +511,8 @@ func finishReason(c *choice, end bool) *string {
 		return nil
 	}
 	s := c.finish.String()
+	if c.reader.begun > 0 && c.finish == engine.FinishStop {
+		s = "tool_calls"
+	}
 	return &s
 }

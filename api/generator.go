@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/engine/grammar"
 )
 
 // Generator is what the HTTP layer needs of an engine; engine.Engine is one. The methods may be
@@ -19,6 +20,7 @@ type Generator interface {
 	TokenText(model string, id int32) (string, []byte, error)
 	Admit(r engine.Request) error
 	Await(ctx context.Context, model string) error
+	CompileGrammar(ctx context.Context, model string, expr grammar.Expr) (*grammar.Grammar, error)
 	Generate(ctx context.Context, r engine.Request) (iter.Seq[engine.Event], error)
 	KeepAlive(model string, d time.Duration) error
 	LoadModel(ctx context.Context, model string) error

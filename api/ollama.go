@@ -150,6 +150,9 @@ func ollamaCapabilities(m engine.ModelInfo) []string {
 	if m.Reasoning.Parser != "" {
 		out = append(out, "thinking")
 	}
+	if m.Tools.Parser != "" {
+		out = append(out, "tools")
+	}
 	return out
 }
 

@@ -3,7 +3,6 @@ package api
 import (
 	"time"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -82,10 +81,10 @@ func (s *ollamaShape) whole(g *generation) any {
 	return s.calling(now, c.text.String(), c.reasoning.String(), c.calls, append(s.scores(g, c.tokens), s.ended(g, c, now)...)...)
 }
 
-func (s *ollamaShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
+func (s *ollamaShape) chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any {
 	now := time.Now()
 	more := s.scores(g, tokens)
-	out := s.grow(now, pieces(parts), more)
+	out := s.grow(now, grown, more)
 	if !end {
 		return out
 	}

@@ -208,8 +208,8 @@ type refusal struct {
 }
 
 const (
-	noTools   = "tool calls are not supported"
-	noSchema  = "constrained output is not supported"
+	oldTools  = "is not supported: tools and tool_choice took its place"
+	noForm    = "is not supported here: response_format and structured_outputs say what an answer looks like"
 	noAdapter = "adapters are not supported"
 	unknown   = "is not supported"
 )
@@ -217,11 +217,8 @@ const (
 // refusals of both endpoints, of chat and of completions.
 var (
 	refusals = []refusal{
-		{"guided_json", nil, noSchema}, {"guided_regex", nil, noSchema}, {"guided_choice", nil, noSchema},
-		{"guided_grammar", nil, noSchema}, {"guided_whitespace_pattern", nil, noSchema},
-		{"structured_outputs", empty, noSchema}, {"structural_tag", nil, noSchema},
-		{"json_schema", nil, noSchema}, {"regex", nil, noSchema}, {"ebnf", nil, noSchema}, {"grammar", empty, noSchema},
-		{"response_format", textFormat, "only {\"type\": \"text\"} is supported"},
+		{"structural_tag", nil, noForm}, {"json_schema", nil, noForm}, {"regex", nil, noForm}, {"ebnf", nil, noForm},
+		{"grammar", empty, noForm}, {"guided_decoding_backend", nil, unknown},
 		{"best_of", literal("1"), "best_of above 1 is not supported"},
 		{"use_beam_search", literal("false"), unknown},
 		{"logits_processors", empty, unknown}, {"logit_processors", empty, unknown},
@@ -234,8 +231,7 @@ var (
 		{"adapter_name", empty, noAdapter}, {"adapter_source", empty, noAdapter},
 	}
 	chatRefusals = []refusal{
-		{"tools", empty, noTools}, {"functions", empty, noTools},
-		{"tool_choice", literal(`"none"`, `"auto"`), noTools}, {"function_call", literal(`"none"`, `"auto"`), noTools},
+		{"functions", empty, oldTools}, {"function_call", literal(`"none"`, `"auto"`), oldTools},
 		{"modalities", literal(`["text"]`, "[]"), "only text is supported"}, {"audio", nil, "only text is supported"},
 		{"prediction", nil, unknown}, {"web_search_options", nil, unknown},
 		{"verbosity", literal(`"medium"`), unknown}, {"documents", empty, unknown},
@@ -276,9 +272,4 @@ func literal(want ...string) func(jsontext.Value) bool {
 		}
 		return slices.Contains(want, string(v))
 	}
-}
-
-func textFormat(v jsontext.Value) bool {
-	o, err := readObject(v, "response_format.")
-	return err == nil && o.string("type") == "text" && o.err == nil
 }

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"encoding/json/jsontext"
-
-	"github.com/openinfer-go/openinfer/api/reasoning"
-)
+import "encoding/json/jsontext"
 
 // piece is what an answer grows by, in the order in which the model wrote it. The calls of an answer follow one another:
 // arguments are of the call that was begun last.
@@ -25,18 +21,6 @@ const (
 
 // call is a call of a tool; its arguments are the text of a JSON object, unless the answer was cut off in them.
 type call struct{ id, name, arguments string }
-
-// pieces are the parts of an answer as the shapes of the other APIs take them.
-func pieces(parts []reasoning.Part) []piece {
-	out := make([]piece, len(parts))
-	for i, p := range parts {
-		out[i].text = p.Text
-		if p.Reasoning {
-			out[i].kind = reasoningPiece
-		}
-	}
-	return out
-}
 
 // text is a call's arguments, which clients parse also where there are none.
 func (c call) text() string {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/openinfer-go/openinfer/api/reasoning"
 	"github.com/openinfer-go/openinfer/engine"
 )
 
@@ -180,13 +179,13 @@ func (s *responseShape) scores(g *generation, tokens []engine.Token) []chatLogpr
 	return g.spell.chat(tokens, *g.logprobs).Content
 }
 
-func (s *responseShape) chunks(g *generation, c *choice, parts []reasoning.Part, tokens []engine.Token, end bool) []any {
+func (s *responseShape) chunks(g *generation, c *choice, grown []piece, tokens []engine.Token, end bool) []any {
 	var out []any
 	if !c.begun {
 		begun := s.object("in_progress", nil, nil, nil, nil)
 		out = append(out, s.event("response.created", pair{"response", begun}), s.event("response.in_progress", pair{"response", begun}))
 	}
-	out = s.grow(out, pieces(parts), s.scores(g, tokens))
+	out = s.grow(out, grown, s.scores(g, tokens))
 	if end {
 		out = s.close(out, ending(c))
 		status, response := s.final(g, s.output)

@@ -20,7 +20,7 @@ func (h *Handler) tokenize(w *reply, r *http.Request) error {
 	withText := o.bool("return_token_strs", false)
 	if o.has("messages") {
 		refuse(o, chatRefusals)
-		conversation := readChatPrompt(o)
+		conversation, _ := readChatPrompt(o)
 		if err := o.failure(); err != nil {
 			return err
 		}

@@ -146,7 +146,7 @@ func (h *Handler) count(w *reply, r *http.Request, translate func(*object) *tran
 		return err
 	}
 	refuse(o, refusals, chatRefusals)
-	conversation := readChatPrompt(o)
+	conversation, _ := readChatPrompt(o)
 	if err := o.failure(); err != nil {
 		return t.blame(err)
 	}

@@ -65,6 +65,7 @@ func loadCheckpoint(d kernels.Device, m *model) (err error) {
 			}
 		}
 		m.info.Reasoning = findReasoning(m.spec.ReasoningParser, chatTemplate(texts), tok.ID)
+		m.info.Tools = findToolFormat(m.spec.ToolCallParser, chatTemplate(texts), tok.ID)
 	}
 	return nil
 }

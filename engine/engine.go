@@ -27,6 +27,7 @@ type Engine struct {
 	wake      chan struct{} // one token: the loop has something to look at
 	heartbeat atomic.Int64  // nanoseconds since 1970; 0: no loop
 	stepCount stepCount
+	grammars  *grammars
 
 	progressMu sync.Mutex // one call of Options.Progress at a time
 
@@ -74,7 +75,7 @@ func New(o Options) (*Engine, error) {
 	e := &Engine{
 		options: o, log: o.Log, created: time.Now(),
 		byName: map[string]*model{}, allReady: make(chan struct{}), closing: make(chan struct{}), drained: make(chan struct{}),
-		wake: make(chan struct{}, 1), moved: make(chan struct{}), live: map[*sequence]struct{}{}, awaiting: make([]int, len(o.Models)),
+		wake: make(chan struct{}, 1), moved: make(chan struct{}), live: map[*sequence]struct{}{}, awaiting: make([]int, len(o.Models)), grammars: newGrammars(),
 	}
 	for i, spec := range o.Models {
 		m := &model{index: i, spec: spec}

@@ -149,6 +149,9 @@ func (r *Request) validate(m *model) error {
 			return err
 		}
 	}
+	if r.Grammar != nil && !r.Grammar.For(m.grammarVocabulary()) {
+		return invalid("grammar", "was compiled for another model than %s", r.Model)
+	}
 	if slices.Contains(r.Stop, "") {
 		return invalid("stop", "a stop string is empty")
 	}
@@ -219,6 +222,9 @@ func newRequest(r Request, m *model) *request {
 		p.Seed = sequenceSeed(seed, i)
 		s := &sequence{request: q, index: i, params: p, banned: banned, text: text.NewStream(stops)}
 		s.usage.Prompt = len(r.Prompt)
+		if r.Grammar != nil {
+			s.grammar = r.Grammar.Start()
+		}
 		s.sched = &sched.Sequence{
 			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks,
 			SLA: r.SLA, Priority: -r.Priority, Key: r.Key, User: s,

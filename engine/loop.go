@@ -140,7 +140,7 @@ func (e *Engine) execute(f *flight, drawn []int32) {
 		}
 	}()
 	f.step.fill(drawn)
-	if err := f.step.run(e.device, e.arena, f.model); err != nil {
+	if err := f.step.run(e.device, e.arena, f.model, drawn); err != nil {
 		f.err = fmt.Errorf("%w: %w", ErrStep, err)
 	}
 }

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/models"
 	"github.com/openinfer-go/openinfer/models/chat"
@@ -37,6 +39,9 @@ type model struct {
 	prior     []sched.Observation // of steps' times
 	// maxPosition is the context that the checkpoint states.
 	maxPosition int
+
+	grammarOnce   sync.Once
+	grammarTokens *grammar.Vocabulary // by grammarVocabulary
 
 	count counters
 

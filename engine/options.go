@@ -81,7 +81,9 @@ type ModelSpec struct {
 	KVCacheDType string
 	// ReasoningParser is one of ReasoningParsers; "" is auto: found by the chat template.
 	ReasoningParser string
-	Quantize        string // "none" undoes that of Options
+	// ToolCallParser is one of ToolCallParsers; "" is auto: found by the chat template.
+	ToolCallParser string
+	Quantize       string // "none" undoes that of Options
 	// Floats makes a config.json that has no weights and names no quantisation stand for float weights, as the model's own
 	// files have them, and so does Quantize; else it stands for INT4, as checkpoint.OpenConfig tells.
 	Floats    bool
@@ -238,6 +240,9 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		if m.KeepAlive == nil {
 			m.KeepAlive = o.KeepAlive
+		}
+		if err := checkToolCallParser(m.ToolCallParser); err != nil {
+			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)
 		}
 		if err := checkReasoningParser(m.ReasoningParser); err != nil {
 			return o, fmt.Errorf("engine: model %s: %w", m.Name, err)

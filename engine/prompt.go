@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/openinfer-go/openinfer/models/chat"
@@ -83,8 +85,19 @@ func (e *Engine) RenderChat(model string, p ChatPrompt) (RenderedChat, error) {
 	if err != nil {
 		return RenderedChat{}, chatError("chat_template_kwargs", err)
 	}
+	var tools any
+	if len(p.Tools) > 0 {
+		if m.info.Tools.inSystem {
+			messages, err = systemTools(messages, p.Tools)
+		} else {
+			tools, err = chat.ParseJSON(p.Tools)
+		}
+		if err != nil {
+			return RenderedChat{}, chatError("tools", err)
+		}
+	}
 	prompt, err := m.chat.Render(messages, chat.Options{
-		AddGenerationPrompt: p.AddGenerationPrompt, ContinueFinalMessage: p.ContinueFinal, Kwargs: kwargs,
+		AddGenerationPrompt: p.AddGenerationPrompt, ContinueFinalMessage: p.ContinueFinal, Kwargs: kwargs, Tools: tools,
 	})
 	if err != nil {
 		return RenderedChat{}, chatError("messages", err)
@@ -98,6 +111,29 @@ func (e *Engine) RenderChat(model string, p ChatPrompt) (RenderedChat, error) {
 		return RenderedChat{}, tooManyTokens(model, p.MaxTokens)
 	}
 	return RenderedChat{prompt.Text, ids, m.info.Reasoning.goesOn(prompt, p.ContinueFinal)}, nil
+}
+
+// systemTools puts tools into the first system message, which is made if there is none, as the text of a list of functions.
+func systemTools(messages []chat.Message, tools json.RawMessage) ([]chat.Message, error) {
+	var list []struct {
+		Function json.RawMessage `json:"function"`
+	}
+	if err := json.Unmarshal(tools, &list); err != nil {
+		return nil, err
+	}
+	functions := make([]string, len(list))
+	for i, t := range list {
+		functions[i] = string(t.Function)
+	}
+	text := chat.Member{Key: "tools", Value: "[" + strings.Join(functions, ", ") + "]"}
+	messages = slices.Clone(messages)
+	i := slices.IndexFunc(messages, func(m chat.Message) bool { return m.Role() == "system" })
+	if i < 0 {
+		i = 0
+		messages = slices.Insert(messages, 0, chat.Message{Fields: chat.Object{{Key: "role", Value: "system"}, {Key: "content", Value: ""}}})
+	}
+	messages[i].Fields = append(slices.Clone(messages[i].Fields), text)
+	return messages, nil
 }
 
 // chatError is an error of the chat package as the caller's fault.

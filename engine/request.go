@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/engine/text"
 	"github.com/openinfer-go/openinfer/sched"
 )
@@ -38,6 +39,10 @@ type Request struct {
 	// logits. PromptLogprobs computes the whole prompt, past the prefix cache.
 	Logprobs       *int
 	PromptLogprobs *int
+
+	// Grammar is what the answer has to look like, from CompileGrammar for the same model; nil: anything. End tokens are drawn where it
+	// may end and nowhere else. Min tokens do not keep an answer from ending that has nothing to add.
+	Grammar *grammar.Grammar
 
 	// CacheSalt parts prefix caches: only requests of one salt share blocks.
 	CacheSalt string
@@ -208,6 +213,7 @@ type ChatPrompt struct {
 	Messages            json.RawMessage // the request's messages array
 	AddGenerationPrompt bool
 	ContinueFinal       bool
+	Tools               json.RawMessage // the request's tools array, or nil
 	Kwargs              json.RawMessage // chat_template_kwargs, an object or nil
 	MaxTokens           int             // more are ErrContextLength; 0: as many as there are
 }
@@ -231,6 +237,7 @@ type ModelInfo struct {
 	EndTokens    []int32
 	HasChat      bool // a chat template came with the checkpoint
 	Reasoning    Reasoning
+	Tools        ToolFormat
 	Defaults     SamplingParams
 	Ready        bool
 	State        string // where the weights are: "resident", "parked" or "loading"

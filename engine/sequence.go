@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/engine/text"
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/sched"
@@ -17,9 +18,10 @@ type sequence struct {
 	params  kernels.SampleParams
 	banned  []int32 // until MinTokens
 	text    *text.Stream
-	started bool    // a step has run it
-	held    []Token // drawn, but their text is not final yet
-	prompt  []Token // log probabilities of the prompt, until they went out
+	grammar grammar.State // after what was drawn; of requests with a Grammar
+	started bool          // a step has run it
+	held    []Token       // drawn, but their text is not final yet
+	prompt  []Token       // log probabilities of the prompt, until they went out
 	usage   Usage
 
 	sched  *sched.Sequence
@@ -57,7 +59,7 @@ func (s *sequence) sampling(output []int32, n int) kernels.SampleParams {
 	if n < s.request.MinTokens {
 		p.Banned = s.banned
 	}
-	if sim := s.request.model.simulated; sim != nil {
+	if sim := s.request.model.simulated; sim != nil && s.request.Grammar == nil {
 		p.Given = sim.token(&p, s.request.IgnoreEOS)
 	}
 	return p
@@ -126,7 +128,7 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 		ev.Finish, ev.StopReason = FinishStop, r.Stop[d.Stop]
 	case stopToken:
 		ev.Finish, ev.StopReason = FinishStop, out.ID
-	case endToken:
+	case endToken, r.Grammar != nil && s.grammar.MustEnd() && len(m.ends) == 0:
 		ev.Finish = FinishStop
 	case s.usage.Completion >= r.MaxTokens:
 		ev.Finish = FinishLength

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/kernels"
 )
 
@@ -11,10 +12,11 @@ import (
 // after a number of them the end. Both are a function of the model's name, the prompt and the request's seed (0
 // when it has none), whatever else runs and however the prompt is computed.
 type simulation struct {
-	name  uint64  // a hash of it
-	words []int32 // ids of whole words
-	stop  int32   // id of a full stop, -1: none
-	end   int32   // id that ends an answer, -1: none
+	name  uint64     // a hash of it
+	words []int32    // ids of whole words
+	stop  int32      // id of a full stop, -1: none
+	end   int32      // id that ends an answer, -1: none
+	bytes [256]int32 // ids of single bytes, -1: none
 }
 
 // Lengths of answers in tokens: shortest plus an exponential distribution with a mean of spread, cut at longest.
@@ -35,10 +37,16 @@ func newSimulation(name string, tok vocabulary, vocab int, ends []int32) *simula
 	if len(ends) > 0 {
 		s.end = ends[0]
 	}
+	for i := range s.bytes {
+		s.bytes[i] = -1
+	}
 	var others []int32
 	for id := range int32(vocab) {
 		if tok.IsSpecial(id) || slices.Contains(ends, id) {
 			continue
+		}
+		if b := tok.TokenBytes(id); len(b) == 1 {
+			s.bytes[b[0]] = id
 		}
 		switch b := tok.TokenBytes(id); {
 		case isWord(b):
@@ -91,6 +99,25 @@ func (s *simulation) token(p *kernels.SampleParams, ignoreEnd bool) int32 {
 	}
 	if id := s.words[h/wordsToStop%uint64(len(s.words))]; may(id) {
 		return id
+	}
+	return -1
+}
+
+// within is token for an answer within a grammar: words while it takes them, for a while, and then its shortest end.
+func (s *simulation) within(p *kernels.SampleParams, state grammar.State, ignoreEnd bool) int32 {
+	h := mix(mix(p.Seed) + (p.Index+1)*0x9e3779b97f4a7c15)
+	if h>>32%4 != 0 && p.Index < shortestAnswer {
+		if id := s.token(p, ignoreEnd); id >= 0 && id != s.end {
+			return id
+		}
+	}
+	if state.MayEnd() && s.end >= 0 && !slices.Contains(p.Banned, s.end) {
+		return s.end
+	}
+	if b, ok := state.Shortest(); ok {
+		if id := s.bytes[b]; id >= 0 && !slices.Contains(p.Banned, id) {
+			return id
+		}
 	}
 	return -1
 }

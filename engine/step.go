@@ -35,6 +35,7 @@ type step struct {
 	feeds   []feed
 	history []int32 // behind some params' Output
 	void    []bool  // rows that count no more
+	masks   []mask
 
 	out    sched.Output
 	tokens []int32 // behind out.Tokens
@@ -61,8 +62,10 @@ type arena struct {
 	pages   kernels.Buffer
 }
 
-// run executes the step and leaves the drawn tokens in st.sampled.
-func (st *step) run(d kernels.Device, a arena, m *model) error {
+// run executes the step and leaves the drawn tokens in st.sampled. drawn are those of the step before.
+func (st *step) run(d kernels.Device, a arena, m *model, drawn []int32) error {
+	masked := st.masking(drawn)
+	defer masked()
 	d.Begin()
 	b := &st.batch
 	b.TokenIDs = d.Upload(kernels.Ints{Host: st.ids})
@@ -91,6 +94,7 @@ func (st *step) run(d kernels.Device, a arena, m *model) error {
 		to := min(from+headTile, len(st.heads))
 		tile := logits.RowRange(0, to-from)
 		m.impl.Head(d, tile, hidden, d.Upload(kernels.Ints{Host: st.rows[from:to]}), m.modelScratch(a))
+		masked()
 		d.Sample(st.sampled[from:to], tile, m.vocab, st.params[from:to])
 	}
 	return d.End()
@@ -103,7 +107,7 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 	st.ids, st.positions = st.ids[:0], st.positions[:0]
 	st.starts, st.contexts = append(st.starts[:0], 0), st.contexts[:0]
 	st.heads, st.rows, st.params = st.heads[:0], st.rows[:0], st.params[:0]
-	st.feeds, st.history, st.regimes = st.feeds[:0], st.history[:0], st.regimes[:0]
+	st.feeds, st.history, st.regimes, st.masks = st.feeds[:0], st.history[:0], st.regimes[:0], st.masks[:0]
 	for i := range plan.Rows {
 		row := &plan.Rows[i]
 		s := row.Seq.User.(*sequence)
@@ -133,6 +137,13 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 		}
 		if row.Samples > 0 {
 			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row.Seq, open))
+			if s.request.Grammar != nil {
+				from, n := -1, row.Seq.SampledTokens()
+				if open >= 0 {
+					from, n = st.feeds[open].from, n+1
+				}
+				st.masks = append(st.masks, mask{seq: s, head: len(st.heads) - 1, from: from, state: s.grammar, number: n})
+			}
 			s.flight, s.row = f, i
 		}
 	}
@@ -262,6 +273,12 @@ func (st *step) collect(plan *sched.Plan, now time.Time) sched.Output {
 		case h.score > 0:
 			s.scored(h.score, *out)
 		default:
+			if s.request.Grammar != nil {
+				if err := s.advance(out.ID); err != nil {
+					st.out.Errs[h.row] = err
+					break
+				}
+			}
 			s.push(*out, now)
 			st.tokens[h.row] = out.ID
 			st.out.Tokens[h.row] = st.tokens[h.row : h.row+1]

@@ -56,6 +56,7 @@ type Generator struct {
 	// Reasoning is that of all models. With Marks, which are Think and EndThink, an answer's
 	// text has these tokens where it has their text.
 	Reasoning engine.Reasoning
+	Tools     engine.ToolFormat // of all models
 	// Opens: the template opens a block of reasoning, unless it is told enable_thinking false.
 	Opens      bool
 	MaxLen     int // context length, 4096 when 0
@@ -104,7 +105,7 @@ func (g *Generator) Models() []engine.ModelInfo {
 			}
 			g.mu.Unlock()
 			m.Architecture, m.MaxModelLen, m.Vocab, m.EndTokens = "bytes", g.maxLen(), Vocab, []int32{ImEnd}
-			m.Reasoning = g.Reasoning
+			m.Reasoning, m.Tools = g.Reasoning, g.Tools
 			m.HasChat, m.Ready, m.BlockTokens, m.CacheTokens, m.KVCacheDType = true, true, 16, 1605, "fp16"
 			m.Defaults = engine.SamplingParams{Temperature: 1, TopP: 1, RepetitionPenalty: 1}
 		}

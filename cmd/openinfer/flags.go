@@ -23,8 +23,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 
 // modelFlags are flags with a value for all models or for one by name.
 type modelFlags struct {
-	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser, quantize []string
-	keepAlive, slaTTFT, slaTPOT, weight                                      []string
+	models, maxModelLen, maxNumSeqs, kvCacheDType, reasoningParser, toolCallParser, quantize []string
+	keepAlive, slaTTFT, slaTPOT, weight                                                      []string
 }
 
 // deviceFlags adds what says where and with how much a model runs.
@@ -35,6 +35,7 @@ func deviceFlags(cmd *cobra.Command, c *config.Serve, m *modelFlags) {
 	f.BoolVar(&c.Exact, "exact", false, "float32 activations and KV cache instead of int8 and fp16: slower, closest to the reference")
 	f.BoolVar(&c.FP16Accumulation, "fp16-accumulation", false, "on a card, sum products in fp16, 32 inputs at a time: GeForce cards multiply twice as fast so, with a third more rounding error")
 	f.StringSliceVar(&m.reasoningParser, "reasoning-parser", nil, strings.Join(engine.ReasoningParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
+	f.StringSliceVar(&m.toolCallParser, "tool-call-parser", nil, strings.Join(engine.ToolCallParsers(), ", ")+", for all models or NAME=PARSER (default auto: by the chat template)")
 	memoryFlags(cmd, c, m)
 }
 
@@ -118,6 +119,11 @@ func (m *modelFlags) apply(c *config.Serve) error {
 	if err != nil {
 		return err
 	}
+	err = config.PerModel("tool-call-parser", m.toolCallParser, c.Models, setName(&c.ToolCallParser),
+		func(mo *config.Model, s string) error { return setName(&mo.ToolCallParser)(s) })
+	if err != nil {
+		return err
+	}
 	return config.PerModel("reasoning-parser", m.reasoningParser, c.Models, setName(&c.ReasoningParser),
 		func(mo *config.Model, s string) error { return setName(&mo.ReasoningParser)(s) })
 }
@@ -146,9 +152,12 @@ func engineOptions(c config.Serve) (engine.Options, error) {
 		if m.ReasoningParser == "" {
 			m.ReasoningParser = c.ReasoningParser
 		}
+		if m.ToolCallParser == "" {
+			m.ToolCallParser = c.ToolCallParser
+		}
 		o.Models = append(o.Models, engine.ModelSpec{
 			Name: m.Name, Path: m.Path, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs, KVCacheDType: m.KVCacheDType,
-			ReasoningParser: m.ReasoningParser, Quantize: m.Quantize, KeepAlive: stays, Weight: m.Weight,
+			ReasoningParser: m.ReasoningParser, ToolCallParser: m.ToolCallParser, Quantize: m.Quantize, KeepAlive: stays, Weight: m.Weight,
 			SLA: engine.SLA{TTFT: time.Duration(m.SLATTFT), TPOT: time.Duration(m.SLATPOT)},
 		})
 	}

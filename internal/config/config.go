@@ -40,6 +40,7 @@ type Serve struct {
 	KVMemory         Size     `yaml:"kv_memory"`
 	KVCacheDType     string   `yaml:"kv_cache_dtype"`
 	ReasoningParser  string   `yaml:"reasoning_parser"`
+	ToolCallParser   string   `yaml:"tool_call_parser"`
 	PrefixCaching    *bool    `yaml:"prefix_caching"`
 	Quantize         string   `yaml:"quantize"`
 	MaxNumSeqs       int      `yaml:"max_num_seqs"`
@@ -58,6 +59,7 @@ type Model struct {
 	KVCacheDType string `yaml:"kv_cache_dtype"`
 
 	ReasoningParser string `yaml:"reasoning_parser"`
+	ToolCallParser  string `yaml:"tool_call_parser"`
 	Quantize        string `yaml:"quantize"`
 
 	KeepAlive string   `yaml:"keep_alive"` // seconds or a duration, as engine.ParseKeepAlive reads it

@@ -1,0 +1,304 @@
+package toolcall
+
+import (
+	"encoding/json/jsontext"
+	"regexp"
+	"strings"
+)
+
+const (
+	callEnd   = "</tool_call>"
+	phiBegin  = "<|tool_call|>"
+	phiEnd    = "<|/tool_call|>"
+	argsMark  = "[ARGS]"
+	idMark    = "[CALL_ID]"
+	nameLimit = 256 // bytes of a tool's name, so that a forgotten end does not hold the answer back
+)
+
+// hermes reads objects up to the end of the call.
+func hermes(*Parser, string) state {
+	return (&object{closer: callEnd, next: hermesNext}).step
+}
+
+func hermesNext(p *Parser) bool {
+	p.space()
+	if p.buf == "" && !p.final {
+		return false
+	}
+	end, known := p.follows(callEnd)
+	switch {
+	case !known:
+		return false
+	case end:
+		p.take(len(callEnd))
+		p.state = content
+	case strings.HasPrefix(p.buf, "{"):
+		p.raw.Reset()
+		p.state = hermes(p, "")
+	default:
+		p.state = content
+	}
+	return true
+}
+
+// llamaStart is at the beginning of an answer, which may be a call as a whole.
+func llamaStart(p *Parser) bool {
+	p.space()
+	switch {
+	case strings.HasPrefix(p.buf, "{"):
+		p.state = llamaObject()
+	case p.buf == "" && !p.final:
+		return false
+	default:
+		p.buf = p.raw.String() + p.buf
+		p.raw.Reset()
+		p.state = content
+	}
+	return true
+}
+
+func llamaObject() state { return (&object{next: llamaNext, named: true}).step }
+
+func llamaNext(p *Parser) bool {
+	p.space()
+	if p.buf == "" && !p.final {
+		return false
+	}
+	p.raw.Reset()
+	switch {
+	case strings.HasPrefix(p.buf, ";"), strings.HasPrefix(p.buf, ","):
+		p.raw.WriteString(p.take(1))
+		p.state = llamaMore
+	default:
+		p.state = llamaMore
+	}
+	return true
+}
+
+// llamaMore wants another object, behind a separator or not.
+func llamaMore(p *Parser) bool {
+	p.space()
+	switch {
+	case p.buf == "" && !p.final:
+		return false
+	case strings.HasPrefix(p.buf, "{"):
+		p.state = llamaObject()
+	default:
+		p.buf = strings.TrimLeft(p.raw.String(), layout) + p.buf
+		p.raw.Reset()
+		p.state = content
+	}
+	return true
+}
+
+// llama is behind the tag of code, where calls are written as JSON or as those of built-in tools.
+func llama(*Parser, string) state {
+	return func(p *Parser) bool {
+		p.space()
+		switch {
+		case strings.HasPrefix(p.buf, "{"):
+			p.state = llamaObject()
+		case p.buf == "" && !p.final:
+			return false
+		default:
+			p.state = builtin
+		}
+		return true
+	}
+}
+
+var (
+	builtinCall = regexp.MustCompile(`^\s*([A-Za-z_]\w*)\.call\((.*)\)\s*$`)
+	builtinArg  = regexp.MustCompile(`^\s*([A-Za-z_]\w*)\s*=\s*("(?:[^"\\]|\\.)*"|[^,"]*)\s*(?:,|$)`)
+)
+
+// builtin waits for the end of what follows the tag: name.call(key="value", ...). Other code is content.
+func builtin(p *Parser) bool {
+	if !p.final {
+		return false
+	}
+	code := p.take(len(p.buf))
+	p.raw.WriteString(code)
+	if m := builtinCall.FindStringSubmatch(code); m != nil {
+		if args, ok := builtinArguments(m[2]); ok {
+			p.begin(m[1])
+			p.give(Arguments, args)
+			p.state = content
+			return true
+		}
+	}
+	p.reject(content)
+	return true
+}
+
+func builtinArguments(list string) (string, bool) {
+	var out []string
+	for strings.TrimSpace(list) != "" {
+		m := builtinArg.FindStringSubmatch(list)
+		if m == nil {
+			return "", false
+		}
+		v := strings.TrimSpace(m[2])
+		if !jsontext.Value(v).IsValid() {
+			v = quote(strings.Trim(v, `"`))
+		}
+		out = append(out, quote(m[1])+": "+v)
+		list = list[len(m[0]):]
+	}
+	return "{" + strings.Join(out, ", ") + "}", true
+}
+
+// phi reads a list of objects.
+func phi(p *Parser, opener string) state {
+	if opener == phiBegin {
+		return func(p *Parser) bool {
+			p.space()
+			switch {
+			case p.buf == "" && !p.final:
+				return false
+			case strings.HasPrefix(p.buf, "["):
+				p.raw.WriteString(p.take(1))
+			}
+			p.state = list(phiEnd)
+			return true
+		}
+	}
+	return list("")
+}
+
+// list reads objects, and then what may end the call.
+func list(closer string) state {
+	var item state
+	end := func(p *Parser) bool {
+		p.space()
+		if p.buf == "" && !p.final {
+			return false
+		}
+		if yes, known := p.follows(closer); !known {
+			return false
+		} else if yes {
+			p.take(len(closer))
+		}
+		p.state = content
+		return true
+	}
+	next := func(p *Parser) bool {
+		p.space()
+		switch {
+		case p.buf == "" && !p.final:
+			return false
+		case strings.HasPrefix(p.buf, ","):
+			p.take(1)
+			p.raw.Reset()
+			p.state = item
+		case strings.HasPrefix(p.buf, "]"):
+			p.take(1)
+			p.state = end
+		default:
+			p.state = end
+		}
+		return true
+	}
+	item = func(p *Parser) bool {
+		p.space()
+		switch {
+		case p.buf == "" && !p.final:
+			return false
+		case strings.HasPrefix(p.buf, "]") && p.after: // a comma too many
+			p.take(1)
+			p.state = end
+		default:
+			p.state = (&object{closer: closer, next: next}).step
+		}
+		return true
+	}
+	return item
+}
+
+// mistral reads a name and its arguments, or a list of objects.
+func mistral(*Parser, string) state {
+	return func(p *Parser) bool {
+		p.space()
+		args, known := p.follows(argsMark)
+		id, knownID := p.follows(idMark)
+		switch {
+		case p.buf == "" && !p.final || !known || !knownID:
+			return false
+		case strings.HasPrefix(p.buf, "[") && !args && !id:
+			p.raw.WriteString(p.take(1))
+			p.state = list("")
+		default:
+			p.state = mistralName
+		}
+		return true
+	}
+}
+
+func mistralName(p *Parser) bool {
+	i := strings.IndexAny(p.buf, "[{")
+	if i < 0 || i > nameLimit {
+		if p.final || len(p.buf) > nameLimit {
+			p.raw.WriteString(p.take(len(p.buf)))
+			p.reject(content)
+			return true
+		}
+		return false
+	}
+	name := strings.Trim(p.buf[:i], layout)
+	rest := p.buf[i:]
+	if rest[0] == '[' {
+		j := strings.Index(rest, argsMark)
+		if j < 0 && !p.final && len(rest) <= nameLimit {
+			return false
+		}
+		if j < 0 || j > 0 && !strings.HasPrefix(rest, idMark) {
+			p.reject(content)
+			return true
+		}
+		i += j + len(argsMark)
+	}
+	p.raw.WriteString(p.take(i))
+	if name == "" || strings.ContainsAny(name, layout) {
+		p.reject(content)
+		return true
+	}
+	p.state = arguments(name)
+	return true
+}
+
+// arguments reads those of a call whose name is known: a JSON object.
+func arguments(name string) state {
+	o := &object{next: content, phase: atValue, key: "arguments", name: name}
+	return func(p *Parser) bool {
+		if p.space(); p.buf == "" && !p.final {
+			return false
+		}
+		if !strings.HasPrefix(p.buf, "{") {
+			p.reject(content)
+			return true
+		}
+		p.state = o.value1
+		return true
+	}
+}
+
+// value1 reads nothing but the arguments.
+func (o *object) value1(p *Parser) bool {
+	for i := 0; i < len(p.buf); i++ {
+		got := o.feed(p, p.buf[i])
+		if o.whole {
+			p.take(i + 1)
+			p.state = content
+			return true
+		}
+		if got == bad {
+			p.take(i)
+			return o.broken(p)
+		}
+	}
+	p.take(len(p.buf))
+	if p.final {
+		p.state = content
+	}
+	return p.final
+}

@@ -1,0 +1,241 @@
+package toolcall
+
+import (
+	"encoding/json/jsontext"
+	"encoding/json/v2"
+	"slices"
+	"strings"
+)
+
+const (
+	functionBegin  = "<function="
+	functionEnd    = "</function>"
+	parameterBegin = "<parameter="
+	parameterEnd   = "</parameter>"
+)
+
+// xmlCall is a call whose arguments are given out one by one, as each has come.
+type xmlCall struct {
+	tool  *Tool
+	names []string
+	param string
+	seen  int // bytes of a value in which its end is not
+}
+
+func xml(p *Parser, opener string) state {
+	if opener == functionBegin {
+		return xmlName
+	}
+	return func(p *Parser) bool {
+		p.space()
+		function, known := p.follows(functionBegin)
+		switch {
+		case p.buf == "" && !p.final || !known:
+			return false
+		case function:
+			p.raw.WriteString(p.take(len(functionBegin)))
+			p.state = xmlName
+		case strings.HasPrefix(p.buf, "{"): // as models that were trained on both formats do
+			p.state = hermes(p, "")
+		default:
+			p.reject(content)
+		}
+		return true
+	}
+}
+
+func xmlName(p *Parser) bool {
+	name, whole := p.tagName()
+	if name == "" {
+		if whole {
+			p.reject(content)
+		}
+		return whole
+	}
+	p.begin(name)
+	p.state = (&xmlCall{tool: p.tool(name)}).body
+	return true
+}
+
+// tagName reads up to the end of a tag. whole is false when more is needed; "" is no name.
+func (p *Parser) tagName() (name string, whole bool) {
+	i := strings.IndexAny(p.buf, ">\n")
+	if i < 0 {
+		return "", p.final || len(p.buf) > nameLimit
+	}
+	name = strings.Trim(p.buf[:i], layout+`"'`)
+	if p.buf[i] != '>' || name == "" || i > nameLimit {
+		return "", true
+	}
+	p.raw.WriteString(p.take(i + 1))
+	return name, true
+}
+
+// body is between parameters.
+func (c *xmlCall) body(p *Parser) bool {
+	p.space()
+	if p.buf == "" && !p.final {
+		return false
+	}
+	parameter, known1 := p.follows(parameterBegin)
+	end, known2 := p.follows(functionEnd)
+	if !known1 || !known2 {
+		return false
+	}
+	switch {
+	case parameter:
+		p.take(len(parameterBegin))
+		p.state = c.name
+		return true
+	case p.buf == "" && p.cut:
+		p.state = content
+		return true
+	case end:
+		p.take(len(functionEnd))
+	}
+	if len(c.names) == 0 {
+		p.give(Arguments, "{}")
+	} else {
+		p.give(Arguments, "}")
+	}
+	p.state = hermesNext
+	return true
+}
+
+func (c *xmlCall) name(p *Parser) bool {
+	name, whole := p.tagName()
+	switch {
+	case name != "":
+		c.param, c.seen, p.state = name, 0, c.value
+	case whole: // there is no telling where its value ends
+		if p.cut {
+			p.buf = ""
+		}
+		p.state = content
+	}
+	return whole
+}
+
+// value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one.
+func (c *xmlCall) value(p *Parser) bool {
+	for from := c.seen; ; {
+		i := strings.Index(p.buf[from:], parameterEnd)
+		if i < 0 {
+			if p.final {
+				p.take(len(p.buf))
+				p.state = content
+				return true
+			}
+			c.seen = max(c.seen, len(p.buf)-len(parameterEnd)+1)
+			return false
+		}
+		i += from
+		behind := strings.TrimLeft(p.buf[i+len(parameterEnd):], layout)
+		is, maybe := behind == "" && p.final && !p.cut, behind == "" && !p.final
+		for _, tag := range []string{parameterBegin, functionEnd, callEnd} {
+			is = is || strings.HasPrefix(behind, tag)
+			maybe = maybe || !p.final && strings.HasPrefix(tag, behind)
+		}
+		switch {
+		case is:
+			c.give(p, p.take(i))
+			p.take(len(parameterEnd))
+			p.state = c.body
+			return true
+		case maybe:
+			c.seen = i
+			return false
+		}
+		from = i + len(parameterEnd)
+		c.seen = from
+	}
+}
+
+// give gives out a parameter. Of two of a name the first one counts.
+func (c *xmlCall) give(p *Parser, text string) {
+	if slices.Contains(c.names, c.param) {
+		return
+	}
+	sep := ", "
+	if len(c.names) == 0 {
+		sep = "{"
+	}
+	c.names = append(c.names, c.param)
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
+	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types()))
+}
+
+// types are those that the parameter's schema allows; none when it does not say.
+func (c *xmlCall) types() []string {
+	if c.tool == nil {
+		return nil
+	}
+	var schema struct {
+		Properties map[string]jsontext.Value `json:"properties"`
+	}
+	if json.Unmarshal(c.tool.Parameters, &schema) != nil {
+		return nil
+	}
+	return schemaTypes(schema.Properties[c.param], 0)
+}
+
+func schemaTypes(raw jsontext.Value, depth int) (types []string) {
+	var s struct {
+		Type  any              `json:"type"`
+		AnyOf []jsontext.Value `json:"anyOf"`
+		OneOf []jsontext.Value `json:"oneOf"`
+		Enum  []jsontext.Value `json:"enum"`
+		Const jsontext.Value   `json:"const"`
+	}
+	if raw == nil || depth > 8 || json.Unmarshal(raw, &s) != nil {
+		return nil
+	}
+	switch t := s.Type.(type) {
+	case string:
+		types = append(types, t)
+	case []any:
+		for _, e := range t {
+			if name, ok := e.(string); ok {
+				types = append(types, name)
+			}
+		}
+	}
+	if types != nil {
+		return types
+	}
+	for _, list := range [][]jsontext.Value{s.AnyOf, s.OneOf} {
+		for _, e := range list {
+			types = append(types, schemaTypes(e, depth+1)...)
+		}
+	}
+	values := s.Enum
+	if s.Const != nil {
+		values = append(values, s.Const)
+	}
+	for _, v := range values {
+		types = append(types, kinds[v.Kind()])
+	}
+	return types
+}
+
+var kinds = map[jsontext.Kind]string{'"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null", '{': "object", '[': "array"}
+
+// typed is a value as JSON: what its schema allows other than text, if it reads as that, else text.
+func typed(text string, types []string) string {
+	v := jsontext.Value(strings.Trim(text, layout))
+	switch string(v) {
+	case "None":
+		v = jsontext.Value("null")
+	case "True", "False", "TRUE", "FALSE":
+		v = jsontext.Value(strings.ToLower(string(v)))
+	}
+	if len(types) == 0 || !v.IsValid() {
+		return quote(text)
+	}
+	kind := kinds[v.Kind()]
+	is := slices.Contains(types, kind) || kind == "number" && slices.Contains(types, "integer")
+	if !is || kind == "string" || kind != "null" && slices.Contains(types, "string") {
+		return quote(text)
+	}
+	return string(v)
+}
