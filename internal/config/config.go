@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 )
 
 // Serve holds the settings of `openinfer serve`. Its YAML names are the flags' with underscores.
@@ -290,16 +291,26 @@ func (s *Size) Set(text string) (err error) { *s, err = ParseSize(text); return 
 func (s *Size) Type() string { return "SIZE" }
 
 // UnmarshalYAML reads a Size from a string or a number.
-func (s *Size) UnmarshalYAML(b []byte) error {
-	return s.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
-}
+func (s *Size) UnmarshalYAML(n ast.Node) error { return setFrom(n, s.Set) }
 
 // Duration is a time.Duration written as 30s or 2m in YAML.
 type Duration time.Duration
 
 // UnmarshalYAML reads a Duration.
-func (d *Duration) UnmarshalYAML(b []byte) error {
-	return d.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+func (d *Duration) UnmarshalYAML(n ast.Node) error { return setFrom(n, d.Set) }
+
+// setFrom sets a value from a node, whose place an error has.
+func setFrom(n ast.Node, set func(string) error) error {
+	text := ""
+	if scalar, ok := n.(ast.ScalarNode); ok {
+		text = fmt.Sprint(scalar.GetValue())
+	} else {
+		text = n.String()
+	}
+	if err := set(text); err != nil {
+		return &yaml.SyntaxError{Message: err.Error(), Token: n.GetToken()}
+	}
+	return nil
 }
 
 // Set reads a Duration.
