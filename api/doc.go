@@ -23,7 +23,8 @@
 //	     /models/{id}/...               each of these as if that model were the only one: for programs that take the
 //	                                    first of /v1/models, and of each metric's series, for theirs
 //
-// With API keys configured, /v1/..., /tokenize and /detokenize need one; the others stay open, as
+// With API keys configured, /v1/..., /tokenize and /detokenize need one (Authorization: Bearer, or X-Api-Key); a key
+// beyond its limits gets 429 with Retry-After and X-Ratelimit-* headers. The others stay open, as
 // what watches a server seldom has a key.
 //
 // # Requests
