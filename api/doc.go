@@ -34,7 +34,8 @@
 // With API keys configured, /v1/..., /api/..., /tokenize and /detokenize need one, as Authorization: Bearer KEY or
 // X-Api-Key: KEY; the others, and /api/version, stay open, as what watches a server seldom has a key. The page's files are open
 // too; it asks its reader for a key when the API does. Every key may see the state of all models and requests, which has no
-// text of any, load and unload models, and cancel every request: who has a key is trusted to operate the server.
+// text of any, load and unload models, and cancel every request: who has a key is trusted to operate the server. A key beyond its
+// limits gets 429 with Retry-After and X-Ratelimit-* headers.
 //
 // The client of a request that is cancelled gets its one reply: 410, or as the last event of its stream the same error, with the
 // code request_cancelled.

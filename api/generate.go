@@ -90,6 +90,8 @@ type generation struct {
 	maxNew     []int // by prompt
 	grammar    *grammar.Grammar
 	key        string
+	account    *account        // charged for tokens; nil: there are no API keys
+	logged     strings.Builder // the beginning of the first answer, for the log
 }
 
 // shape makes an endpoint's objects of a generation.
@@ -188,6 +190,9 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 			index: i, prompt: &g.prompts[i/g.n], answer: reasoning.NewAnswer(g.reasoning, g.inReasoning, g.continued),
 			reader: newCalls(&g.tools, g.model.Tools.Parser),
 		}
+	}
+	for _, p := range g.prompts {
+		g.account.take(len(p.ids))
 	}
 	w.id = g.id
 	defer func() { g.report(w) }()
@@ -372,6 +377,12 @@ func (g *generation) add(u update) (*choice, []piece) {
 			c.tokens = append(c.tokens, u.Tokens...)
 		}
 	}
+	if n := u.Usage.Completion - c.usage.Completion; n > 0 && !g.promptOnly {
+		g.account.take(n)
+	}
+	if left := g.h.LogText - g.logged.Len(); left > 0 && c.index == 0 {
+		g.logged.WriteString(shorten(u.Text, left))
+	}
 	c.usage = u.Usage
 	if u.Finish != engine.FinishNone {
 		c.finish, c.stopReason = u.Finish, u.StopReason
@@ -474,6 +485,14 @@ type completionDetails struct {
 // report leaves in the log line what became of the request.
 func (g *generation) report(w *reply) {
 	u := g.usage()
+	if n := g.h.LogText; n > 0 {
+		ids := g.prompts[0].ids
+		text, err := g.h.gen.Detokenize(g.model.Name, ids[:min(len(ids), n)])
+		if err != nil {
+			text = err.Error()
+		}
+		w.promptText, w.answerText = shorten(text, n), g.logged.String()
+	}
 	w.promptTokens, w.completionTokens, w.cachedTokens = u.Prompt, u.Completion, u.Details.Cached
 	for _, c := range g.choices {
 		if first := c.firstToken.Sub(g.arrival); !c.firstToken.IsZero() && (w.ttft == 0 || first < w.ttft) {

@@ -20,6 +20,7 @@ type metrics struct {
 	handler  http.Handler
 	models   map[string]*modelMetrics
 	replies  *prometheus.CounterVec
+	keys     keyMetrics
 }
 
 // modelMetrics are one model's children of the histograms, looked up once.
@@ -61,6 +62,7 @@ func newMetrics(gen Generator, version string) *metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "openinfer_build_info", Help: "Always 1.",
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
+	m.keys = newKeyMetrics(reg)
 	reg.MustRegister(m.replies, build, statsCollector{gen}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry, m.handler = reg, promhttp.HandlerFor(reg, promhttp.HandlerOpts{})

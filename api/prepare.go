@@ -37,12 +37,12 @@ func (h *Handler) newGeneration(w *reply, r *http.Request, o *object, f form) (*
 
 // probe is what is known of the request before it is tokenized: n sequences.
 func (g *generation) probe(w *reply, n int) engine.Request {
-	return engine.Request{Model: g.model.Name, N: n, SLA: g.sla, Priority: g.priority, Key: g.caller(w.keySalt)}
+	return engine.Request{Model: g.model.Name, N: n, SLA: g.sla, Priority: w.key.priority(g.priority), Key: g.caller(w.keySalt)}
 }
 
 // finishParams settles what depends on the connection.
 func (g *generation) finishParams(w *reply) {
-	g.key = g.caller(w.keySalt)
+	g.key, g.account, g.priority = g.caller(w.keySalt), w.key, w.key.priority(g.priority)
 	g.cacheSalt = joinSalt(w.keySalt, g.cacheSalt)
 	g.spell = speller{gen: g.h.gen, model: g.model.Name, asIDs: g.tokensAsIDs}
 	w.stream = g.stream

@@ -20,7 +20,12 @@ import (
 // Options say how requests are taken. The zero value of a field is its default.
 type Options struct {
 	Version string   // of the program, for /version
-	Keys    []string // API keys; none: everybody may ask
+	Keys    []string // API keys without limits, until SetKeys says others; none: everybody may ask
+
+	// CORSOrigins are the origins whose pages may ask from a browser, such as https://chat.example.org; "*": all.
+	CORSOrigins []string
+	// LogText is how many bytes of a request's prompt and of its answer the log line has; 0: none of either.
+	LogText int
 
 	BodyLimit   int64         // bytes of one body; 0: 32 MiB
 	BodyTimeout time.Duration // from the headers to the end of the body; 0: 30 s
@@ -38,7 +43,7 @@ type Options struct {
 type Handler struct {
 	Options
 	gen         Generator
-	keys        keyring
+	keys        *keyring
 	bodies      *bodies
 	metrics     *metrics
 	running     *running
@@ -83,7 +88,7 @@ func New(gen Generator, o Options) *Handler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	h := &Handler{
-		Options: o, gen: gen, keys: newKeyring(o.Keys),
+		Options: o, gen: gen, keys: newKeyring(plainKeys(o.Keys)),
 		bodies:      &bodies{limit: o.BodyLimit, timeout: o.BodyTimeout, total: o.BodyMemory},
 		metrics:     newMetrics(gen, o.Version),
 		running:     &running{cancels: map[string]context.CancelCauseFunc{}},
@@ -142,7 +147,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w := &reply{ResponseWriter: rw, h: h, requestToken: strings.ToLower(rand.Text())}
-	w.requestID = requestID(r.Header.Get("X-Request-Id"))
+	if w.requestID = requestID(r.Header.Get("X-Request-Id")); w.requestID == "" {
+		w.requestID = requestID(r.Header.Get("Request-Id"))
+	}
 	if w.requestID == "" {
 		w.requestID = w.requestToken
 	}
@@ -152,6 +159,11 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	rt, err := h.route(r)
 	if w.dialect = rt.as; w.dialect == nil {
 		w.dialect = openAI
+	}
+	if cors(h.CORSOrigins).answer(w, r) {
+		rt.quiet = true
+		h.log(w, r, rt, time.Since(start))
+		return
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -167,7 +179,10 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		h.log(w, r, rt, time.Since(start))
 	}()
 	if err == nil && !rt.open {
-		w.keySalt, err = h.keys.check(r)
+		var leave func()
+		if rt, leave, err = h.enter(w, r, rt); leave != nil {
+			defer leave()
+		}
 	}
 	if err == nil {
 		err = rt.serve(w, r)
@@ -175,6 +190,28 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		w.fail(err)
 	}
+}
+
+// enter lets a request in by its key: a 401 or 429 if not, else what serves it, which sees the key's models alone, and
+// what to call at its end.
+func (h *Handler) enter(w *reply, r *http.Request, rt route) (route, func(), error) {
+	key, err := h.keys.check(r)
+	if key == nil || err != nil {
+		return rt, nil, err
+	}
+	w.key, w.keySalt = key, key.salt
+	leave := func() {}
+	if r.Method == http.MethodPost {
+		if leave, err = key.begin(w.Header(), h.metrics); err != nil {
+			return rt, nil, err
+		}
+	}
+	if key.Models != nil {
+		h = h.onlyModels(key.Models)
+		w.h = h
+		rt, err = h.route(r)
+	}
+	return rt, leave, err
 }
 
 // route finds what serves a request, or a 404 or 405.
@@ -230,8 +267,9 @@ type reply struct {
 
 	dialect *dialect
 
-	requestID    string // the client's own, or ours
-	requestToken string // ours: unique whatever clients send
+	requestID    string   // the client's own, or ours
+	requestToken string   // ours: unique whatever clients send
+	key          *account // nil: there are none
 	keySalt      string
 
 	refuseAs503 bool // the client is a balancer that asks another node then: headerRefuseAs
@@ -241,6 +279,7 @@ type reply struct {
 	err    *apiError
 
 	id, model, outcome                           string
+	promptText, answerText                       string // for the log, if asked for
 	stream                                       bool
 	simulated                                    bool // no answer was computed
 	promptTokens, completionTokens, cachedTokens int
@@ -325,12 +364,18 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 	if w.model != "" {
 		args = append(args, "model", w.model)
 	}
+	if w.key != nil {
+		args = append(args, "key", w.key.Name)
+	}
 	if w.simulated {
 		args = append(args, "simulated", true)
 	}
 	if w.id != "" {
 		args = append(args, "id", w.id, "stream", w.stream, "prompt_tokens", w.promptTokens, "cached_tokens", w.cachedTokens,
 			"completion_tokens", w.completionTokens, "ttft_ms", w.ttft.Milliseconds())
+	}
+	if h.LogText > 0 && w.id != "" {
+		args = append(args, "prompt", w.promptText, "answer", w.answerText)
 	}
 	outcome := w.outcome
 	if w.err != nil {
@@ -356,5 +401,6 @@ func (h *Handler) log(w *reply, r *http.Request, rt route, took time.Duration) {
 	}
 	args = append(args, "ms", took.Milliseconds())
 	h.metrics.reply(rt, r.URL.Path, status)
+	h.metrics.keyReply(w, status)
 	h.Log.Log(context.Background(), level, "request", args...)
 }

@@ -8,11 +8,14 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -27,7 +30,8 @@ func serveCommand() *cobra.Command {
 	c := config.Serve{Listen: "127.0.0.1:8080", MaxBodySize: 32 << 20, Drain: config.Duration(30 * time.Second)}
 	var m modelFlags
 	var file string
-	var prefixCaching bool
+	var prefixCaching, checkOnly bool
+	var origins []string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve models over an OpenAI-compatible HTTP API",
@@ -79,6 +83,12 @@ value for all models or for one.`,
 			if cmd.Flags().Changed("prefix-caching") {
 				c.PrefixCaching = &prefixCaching
 			}
+			if cmd.Flags().Changed("cors-origin") {
+				c.CORSOrigins = origins
+			}
+			if checkOnly {
+				return checkConfig(c)
+			}
 			return serve(cmd.Context(), c)
 		},
 	}
@@ -89,7 +99,12 @@ value for all models or for one.`,
 	f.StringVar(&file, "config", "", "YAML `FILE` with these settings, names written with _, paths from the working directory; flags win over it")
 	f.StringVar(&c.Listen, "listen", c.Listen, "address to listen on; :8080 is every interface")
 	f.StringVar(&c.AgentCheck, "agent-check", "", "address where a balancer asks by HAProxy's agent-check what is free, of a model that it names or at all (default: nowhere)")
-	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys, one a line (default: no key is asked for)")
+	f.StringVar(&c.APIKeyFile, "api-key-file", "", "`FILE` of API keys: one a line, or YAML with names and limits (README); read again on SIGHUP (default: no key is asked for)")
+	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM `FILE` of a certificate chain: the API speaks HTTPS alone; read again on SIGHUP (needs --tls-key)")
+	f.StringVar(&c.TLSKey, "tls-key", "", "PEM `FILE` of the certificate's key")
+	f.StringSliceVar(&origins, "cors-origin", nil, "origins whose pages may ask from a browser, such as https://chat.example.org, or * for all (default: none)")
+	f.Var(&c.LogText, "log-text", "write prompts and answers to the log, the first SIZE of each: for finding faults, not for other people's texts (default: never)")
+	f.BoolVar(&checkOnly, "check-config", false, "check the settings, the files that they name and the API keys, and exit")
 	f.Var(&c.MaxBodySize, "max-body-size", "largest request body")
 	f.StringSliceVar(&m.keepAlive, "keep-alive", nil, "idle time after which a model is parked: 5m, seconds, 0 at once, -1 never, for all models or NAME=TIME (default never)")
 	f.StringSliceVar(&m.weight, "weight", nil, "NAME=NUMBER: the model's share of the device's time beside others (default 1)")
@@ -108,7 +123,7 @@ func readUnderFlags(cmd *cobra.Command, c *config.Serve, file string) error {
 			given[f] = f.Value.String()
 		}
 	})
-	if err := c.Read(file); err != nil {
+	if err := c.Read(file, checkSetting); err != nil {
 		return err
 	}
 	for f, value := range given {
@@ -132,11 +147,9 @@ func serve(ctx context.Context, c config.Serve) error {
 		return err
 	}
 	o.Log = log
-	var keys []string
-	if c.APIKeyFile != "" {
-		if keys, err = config.ReadKeys(c.APIKeyFile); err != nil {
-			return err
-		}
+	secrets, err := readSecrets(c)
+	if err != nil {
+		return err
 	}
 	bar := newProgressBar(os.Stdout, "weights", true)
 	o.Loading = bar.set
@@ -145,12 +158,21 @@ func serve(ctx context.Context, c config.Serve) error {
 		return err
 	}
 	defer e.Close()
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := listen(c.Listen)
 	if err != nil {
-		return fmt.Errorf("--listen %s: %w", c.Listen, err)
+		return err
 	}
-	server := api.NewServer(api.New(e, api.Options{Version: version(), Keys: keys, BodyLimit: int64(c.MaxBodySize), Log: log}))
+	handler := api.New(e, api.Options{Version: version(), BodyLimit: int64(c.MaxBodySize), CORSOrigins: c.CORSOrigins, LogText: int(c.LogText), Log: log})
+	handler.SetKeys(secrets.keys)
+	server := api.NewServer(handler)
 
+	alive, dead := context.WithCancel(context.Background()) // to the end of the last answer
+	defer dead()
+	go watchdog(alive, e, log)
+	// a signal that comes while models load is obeyed when they are
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	group, ctx := errgroup.WithContext(ctx)
 	var stopping atomic.Bool
 	if c.AgentCheck != "" {
@@ -168,7 +190,7 @@ func serve(ctx context.Context, c config.Serve) error {
 		}()
 	}
 	group.Go(func() error { // health and readiness answer while models load
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := secrets.serve(server, listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil
@@ -181,8 +203,17 @@ func serve(ctx context.Context, c config.Serve) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%v\nReady after %v: http://%s (a page; the API is under /v1)\n", e.Plan(), time.Since(start).Round(time.Millisecond), listener.Addr())
-		<-ctx.Done()
+		fmt.Printf("%v\nReady after %v: %s://%s (a page; the API is under /v1)\n", e.Plan(), time.Since(start).Round(time.Millisecond), secrets.scheme(), listener.Addr())
+		notify(log, daemon.SdNotifyReady)
+		for running := true; running; {
+			select {
+			case <-ctx.Done():
+				running = false
+			case <-reload:
+				secrets.reload(handler, log)
+			}
+		}
+		notify(log, daemon.SdNotifyStopping)
 		stopping.Store(true)
 		return shutdown(e, server, time.Duration(c.Drain), log)
 	})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 )
 
 // Serve holds the settings of `openinfer serve`. Its YAML names are the flags' with underscores.
@@ -26,6 +27,10 @@ type Serve struct {
 	Listen      string   `yaml:"listen"`
 	AgentCheck  string   `yaml:"agent_check"`
 	APIKeyFile  string   `yaml:"api_key_file"`
+	TLSCert     string   `yaml:"tls_cert"`
+	TLSKey      string   `yaml:"tls_key"`
+	CORSOrigins []string `yaml:"cors_origin"`
+	LogText     Size     `yaml:"log_text"`
 	MaxBodySize Size     `yaml:"max_body_size"`
 	Drain       Duration `yaml:"drain_timeout"`
 
@@ -68,8 +73,9 @@ type Model struct {
 	Weight    float64  `yaml:"weight"` // share of the device's time
 }
 
-// Read reads a YAML file over s. An unknown key is an error with its line and column.
-func (s *Serve) Read(path string) error {
+// Read reads a YAML file over s. What no server could have is an error with its line and column. valid, unless it is
+// nil, says whether one of named could be a field's value.
+func (s *Serve) Read(path string, valid func(field, value string) error) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
@@ -80,18 +86,21 @@ func (s *Serve) Read(path string) error {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
-		return fmt.Errorf("--config %s: %s", path, yamlError(err, data))
+		return fmt.Errorf("--config %s:%s", path, yamlError(err, data))
 	}
 	if !errors.Is(dec.Decode(new(any)), io.EOF) {
 		return fmt.Errorf("--config %s: holds more than one document", path)
+	}
+	if err := read.checkFile(newPositions(data), valid); err != nil {
+		return fmt.Errorf("--config %s:%w", path, err)
 	}
 	*s = read
 	return nil
 }
 
-// yamlError is an error of the decoder on one line: [line:column], what is wrong, and that line.
+// yamlError is an error of the decoder on one line: line:column, what is wrong, and that line.
 func yamlError(err error, data []byte) string {
-	text := strings.Join(strings.Fields(yaml.FormatError(err, false, false)), " ")
+	text := yamlFault(err)
 	var at yaml.Error
 	if !errors.As(err, &at) || at.GetToken() == nil {
 		return text
@@ -136,22 +145,44 @@ func ParseModel(item string) Model {
 
 // Check reports a value that no server could have.
 func (s *Serve) Check() error {
+	if field, err := s.fault(); err != nil {
+		return fmt.Errorf("--%s: %w", strings.ReplaceAll(field, "_", "-"), err)
+	}
+	return nil
+}
+
+// fault is the first setting that no server could have, by its YAML name, and why.
+func (s *Serve) fault() (field string, err error) {
 	_, _, listenErr := net.SplitHostPort(s.Listen)
 	_, _, agentErr := net.SplitHostPort(s.AgentCheck)
 	switch {
 	case s.Listen == "":
-		return errors.New("listen: is empty; write an address such as 127.0.0.1:8080, or :8080 for every interface")
+		return "listen", errors.New("is empty; write an address such as 127.0.0.1:8080, or :8080 for every interface")
 	case listenErr != nil:
-		return fmt.Errorf("--listen %s: want ADDRESS:PORT such as 127.0.0.1:8080, or :8080 for every interface", s.Listen)
+		return "listen", fmt.Errorf("%s: want ADDRESS:PORT such as 127.0.0.1:8080, or :8080 for every interface", s.Listen)
 	case s.AgentCheck != "" && agentErr != nil:
-		return fmt.Errorf("--agent-check %s: want ADDRESS:PORT such as 127.0.0.1:8081", s.AgentCheck)
+		return "agent_check", fmt.Errorf("%s: want ADDRESS:PORT such as 127.0.0.1:8081", s.AgentCheck)
 	case s.MaxBodySize < 1:
-		return errors.New("max body size: must be at least 1 byte")
+		return "max_body_size", errors.New("must be at least 1 byte")
 	case s.Drain < 0:
-		return fmt.Errorf("drain timeout: %v is negative", time.Duration(s.Drain))
+		return "drain_timeout", fmt.Errorf("%v is negative", time.Duration(s.Drain))
+	case s.TLSCert != "" && s.TLSKey == "":
+		return "tls_cert", errors.New("needs tls_key beside it")
+	case s.TLSKey != "" && s.TLSCert == "":
+		return "tls_key", errors.New("needs tls_cert beside it")
+	case s.LogText > maxLogText:
+		return "log_text", fmt.Errorf("%v is more than %v", s.LogText, maxLogText)
 	}
-	return nil
+	for _, o := range s.CORSOrigins {
+		if err := checkOrigin(o); err != nil {
+			return "cors_origin", err
+		}
+	}
+	return "", nil
 }
+
+// maxLogText keeps a log line to what log collectors take.
+const maxLogText Size = 64 << 10
 
 // Check reports a model named twice or not at all.
 func Check(models []Model) error {
@@ -262,16 +293,26 @@ func (s *Size) Set(text string) (err error) { *s, err = ParseSize(text); return 
 func (s *Size) Type() string { return "SIZE" }
 
 // UnmarshalYAML reads a Size from a string or a number.
-func (s *Size) UnmarshalYAML(b []byte) error {
-	return s.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
-}
+func (s *Size) UnmarshalYAML(n ast.Node) error { return setFrom(n, s.Set) }
 
 // Duration is a time.Duration written as 30s or 2m in YAML.
 type Duration time.Duration
 
 // UnmarshalYAML reads a Duration.
-func (d *Duration) UnmarshalYAML(b []byte) error {
-	return d.Set(strings.Trim(strings.TrimSpace(string(b)), `"'`))
+func (d *Duration) UnmarshalYAML(n ast.Node) error { return setFrom(n, d.Set) }
+
+// setFrom sets a value from a node, whose place an error has.
+func setFrom(n ast.Node, set func(string) error) error {
+	text := ""
+	if scalar, ok := n.(ast.ScalarNode); ok {
+		text = fmt.Sprint(scalar.GetValue())
+	} else {
+		text = n.String()
+	}
+	if err := set(text); err != nil {
+		return &yaml.SyntaxError{Message: err.Error(), Token: n.GetToken()}
+	}
+	return nil
 }
 
 // Set reads a Duration.
@@ -282,22 +323,4 @@ func (d *Duration) Set(text string) error {
 	}
 	*d = Duration(v)
 	return nil
-}
-
-// ReadKeys reads API keys, one a line; empty lines and lines that start with # do not count.
-func ReadKeys(path string) ([]string, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("--api-key-file: %w", err)
-	}
-	var keys []string
-	for line := range strings.Lines(string(data)) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			keys = append(keys, line)
-		}
-	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("--api-key-file %s: holds no key; an empty file would leave the server open", path)
-	}
-	return keys, nil
 }

@@ -57,7 +57,7 @@ func TestFile(t *testing.T) {
 		return path
 	}
 	got := Serve{Listen: "127.0.0.1:8080", Device: "auto"}
-	err := got.Read(write("models:\n  - name: a\n    path: /m/a\n    max_model_len: 4096\n    keep_alive: 300\n    sla_ttft: 1500ms\n    weight: 2.5\nkeep_alive: \"-1\"\nsla_tpot: 50ms\nweights_memory: 3GiB\nkv_memory: 2GiB\nlisten: 127.0.0.1:9\ndrain_timeout: 5s\n"))
+	err := got.Read(write("models:\n  - name: a\n    path: /m/a\n    max_model_len: 4096\n    keep_alive: 300\n    sla_ttft: 1500ms\n    weight: 2.5\nkeep_alive: \"-1\"\nsla_tpot: 50ms\nweights_memory: 3GiB\nkv_memory: 2GiB\nlisten: 127.0.0.1:9\ndrain_timeout: 5s\n"), nil)
 	want := Serve{Listen: "127.0.0.1:9", Device: "auto", KVMemory: 2 << 30, Drain: Duration(5 * time.Second),
 		WeightsMemory: 3 << 30, KeepAlive: "-1", SLATPOT: Duration(50 * time.Millisecond),
 		Models: []Model{{Name: "a", Path: "/m/a", MaxModelLen: 4096, KeepAlive: "300", SLATTFT: Duration(1500 * time.Millisecond), Weight: 2.5}}}
@@ -66,7 +66,7 @@ func TestFile(t *testing.T) {
 	}
 	for _, nothing := range []string{"", "\n", "# a comment\n", "---\n", "{}\n"} {
 		got := want
-		if err := got.Read(write(nothing)); err != nil || !cmp.Equal(got, want) {
+		if err := got.Read(write(nothing), nil); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("a file that says nothing, %q: got %+v, %v; want %+v", nothing, got, err, want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestFile(t *testing.T) {
 		"models: [\n":                     "models: [",
 		"device: cpu\n---\ndevice: ref\n": "more than one document",
 	} {
-		if err := new(Serve).Read(write(text)); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
+		if err := new(Serve).Read(write(text), nil); err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, want one line that says %q", text, err, says)
 		}
 	}
@@ -101,8 +101,8 @@ func TestReadKeys(t *testing.T) {
 	if err := os.WriteFile(path, []byte("# ours\nk1\n\n  k2  \n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if keys, err := ReadKeys(path); err != nil || !cmp.Equal(keys, []string{"k1", "k2"}) {
-		t.Errorf("got %q, %v", keys, err)
+	if keys, err := ReadKeys(path); err != nil || !cmp.Equal(keys, []Key{NewKey("key-1", "k1"), NewKey("key-2", "k2")}) {
+		t.Errorf("got %v, %v", keys, err)
 	}
 	if err := os.WriteFile(path, []byte("# none\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -118,8 +118,8 @@ func TestServeCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for says, spoil := range map[string]func(*Serve){
-		"listen": func(s *Serve) { s.Listen = "" }, "8081: want ADDRESS:PORT": func(s *Serve) { s.Listen = "8081" }, "max body size": func(s *Serve) { s.MaxBodySize = 0 },
-		"drain timeout": func(s *Serve) { s.Drain = -1 },
+		"listen": func(s *Serve) { s.Listen = "" }, "8081: want ADDRESS:PORT": func(s *Serve) { s.Listen = "8081" }, "max-body-size": func(s *Serve) { s.MaxBodySize = 0 },
+		"drain-timeout": func(s *Serve) { s.Drain = -1 },
 	} {
 		bad := good
 		if spoil(&bad); bad.Check() == nil || !strings.Contains(bad.Check().Error(), says) {

@@ -79,7 +79,7 @@ func (p *process) log() string {
 	return p.stderr.String()
 }
 
-var url = regexp.MustCompile(`http://[^\s/]+`)
+var url = regexp.MustCompile(`https?://[^\s/]+`)
 
 // launch starts `openinfer serve` on a port of its own choice and waits until it is ready.
 func launch(t testing.TB, args ...string) *process {
