@@ -11,7 +11,7 @@ import (
 
 // Limits of one schema.
 const (
-	maxConjunctions = 50_000 // different schemas it is made of, after anyOf was multiplied out
+	maxConjunctions = 8_000 // different schemas it is made of, after anyOf was multiplied out
 	maxSchemaNested = 400    // of schemas in each other while they are compiled
 )
 

@@ -7,7 +7,7 @@ import (
 )
 
 // maxChars is the longest string that is counted: one that may have more characters has at most so many.
-const maxChars = 4000
+const maxChars = 2000
 
 // stringExpr is the strings that satisfy s.
 func (s *spec) stringExpr() Expr {
