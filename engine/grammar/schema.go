@@ -12,7 +12,7 @@ import (
 // Limits of one schema.
 const (
 	maxConjunctions = 8_000 // different schemas it is made of, after anyOf was multiplied out
-	maxSchemaNested = 400    // of schemas in each other while they are compiled
+	maxSchemaNested = 400   // of schemas in each other while they are compiled
 )
 
 // Schema is the JSON values that a JSON Schema (drafts 7 to 2020-12) describes, in a normal form: members in the order of
