@@ -48,7 +48,7 @@
 // Field names match by case, null means the default, a whole number may be written 16.0, a name
 // given twice is refused, unknown fields are ignored. Text must be valid UTF-8 and escapes must
 // not be lone surrogates: the error says where. What is known but would change the answer if it
-// were left out is refused by name (tools, response_format, images, suffix, best_of above 1,
+// were left out is refused by name (tools, images, suffix, best_of above 1,
 // adapters and more: see refusals). Known and harmless, so ignored: metadata, store,
 // service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention, parallel_tool_calls,
 // request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
@@ -63,6 +63,12 @@
 //	chat_template_kwargs   variables of the chat template; enable_thinking and thinking are booleans,
 //	                       fields of the request itself are refused
 //	include_reasoning      false leaves reasoning out of the answer
+//	response_format        {"type": "text"}, {"type": "json_object"} or {"type": "json_schema", "json_schema": {"schema"}}
+//	structured_outputs     one of json, regex, choice, grammar (GBNF) and json_object, as in vLLM; whitespace_pattern
+//	                       for JSON. guided_json, guided_regex, guided_choice and guided_grammar are the same. One
+//	                       request has one form. An answer ends where its form does, also before min_tokens, and is
+//	                       cut at max_tokens. A model that reasons does so first. What of a schema is
+//	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
 //	                       stand in for the fields; 429 when the first token is predicted to come later

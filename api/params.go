@@ -218,7 +218,7 @@ const (
 var (
 	refusals = []refusal{
 		{"structural_tag", nil, noForm}, {"json_schema", nil, noForm}, {"regex", nil, noForm}, {"ebnf", nil, noForm},
-		{"grammar", empty, noForm}, {"guided_decoding_backend", nil, unknown},
+		{"grammar", empty, noForm},
 		{"best_of", literal("1"), "best_of above 1 is not supported"},
 		{"use_beam_search", literal("false"), unknown},
 		{"logits_processors", empty, unknown}, {"logit_processors", empty, unknown},

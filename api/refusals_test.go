@@ -48,7 +48,7 @@ func TestWrongValues(t *testing.T) {
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"string","pattern":"^(open"}}}`, "response_format.json_schema.schema"},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"$ref":"#"}}}`, "response_format.json_schema.schema"},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"properties":{"a":{"not":{}}}}}}`, "response_format.json_schema.schema"},
-		{`"regex":"a"`, "regex"}, {`"guided_decoding_backend":"x"`, "guided_decoding_backend"},
+		{`"regex":"a"`, "regex"},
 		{`"best_of":2`, "best_of"}, {`"use_beam_search":true`, "use_beam_search"}, {`"suffix":"x"`, "suffix"},
 		{`"logits_processors":["x"]`, "logits_processors"}, {`"bad_words":["x"]`, "bad_words"}, {`"allowed_token_ids":[1]`, "allowed_token_ids"},
 		{`"truncate_prompt_tokens":5`, "truncate_prompt_tokens"}, {`"lora_path":"x"`, "lora_path"}, {`"lora_request":{"name":"x"}`, "lora_request"},

@@ -39,6 +39,9 @@ fi
 # The CUDA driver's library and header, which need no card to be loaded and compiled against.
 sh scripts/libcuda.sh
 
+# The JSON Schema test suite.
+sh scripts/deps-jsonschema.sh
+
 # The balancer, schemas and linters that deploy/ is tested with.
 sh scripts/deps-deploy.sh
 

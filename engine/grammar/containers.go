@@ -3,6 +3,7 @@ package grammar
 import (
 	"math"
 	"slices"
+	"strings"
 )
 
 // maxCount is the longest array or object that is counted: one that may have more has at most so many.
@@ -203,7 +204,7 @@ func (s *spec) others(names []string) (all []more) {
 			extra = append(extra, part{v, 0})
 		}
 		if v := p.v.member("unevaluatedProperties"); v != nil {
-			if v.kind != 'f' && v.kind != 't' || len(s.parts) > 1 && v.kind == 'f' && s.explicitElsewhere(p.v) {
+			if v.kind != 'f' && v.kind != 't' || v.kind == 'f' && !s.sees(p.v) {
 				fail(v.pointer, "keyword \"unevaluatedProperties\" is not supported here")
 			}
 			explicit = true
@@ -272,10 +273,15 @@ func (s *spec) others(names []string) (all []more) {
 	return append(all, more{quote(key), value})
 }
 
-// explicitElsewhere reports whether another part than v says what other members there are.
-func (s *spec) explicitElsewhere(v *value) bool {
-	return slices.ContainsFunc(s.parts, func(p part) bool {
-		return p.v != v && (p.v.member("additionalProperties") != nil || p.v.member("patternProperties") != nil)
+// sees reports whether every other part stands in an allOf, anyOf or oneOf of v, and none says itself what other members there are: then
+// v's unevaluatedProperties are those that none of them names.
+func (s *spec) sees(v *value) bool {
+	return !slices.ContainsFunc(s.parts, func(p part) bool {
+		if p.v == v {
+			return v.member("additionalProperties") != nil || v.member("patternProperties") != nil
+		}
+		inside := slices.ContainsFunc([]string{"/allOf/", "/anyOf/", "/oneOf/"}, func(k string) bool { return strings.HasPrefix(p.v.pointer, v.pointer+k) })
+		return !inside || p.v.member("additionalProperties") != nil || p.v.member("patternProperties") != nil
 	})
 }
 

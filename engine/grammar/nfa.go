@@ -43,7 +43,6 @@ type builder struct {
 	v      *Vocabulary
 	nums   map[*rule]int32
 	rules  []*rule
-	dfas   []*dfa
 	nfas   int
 	states int
 	work   int

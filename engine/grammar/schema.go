@@ -11,8 +11,8 @@ import (
 
 // Limits of one schema.
 const (
-	maxConjunctions = 50_000 // different schemas it is made of, after anyOf was multiplied out
-	maxSchemaNested = 400    // of schemas in each other while they are compiled
+	maxConjunctions = 8_000 // different schemas it is made of, after anyOf was multiplied out
+	maxSchemaNested = 400   // of schemas in each other while they are compiled
 )
 
 // Schema is the JSON values that a JSON Schema (drafts 7 to 2020-12) describes, in a normal form: members in the order of
@@ -27,7 +27,7 @@ func SchemaWithSpace(schema []byte, space Expr, own bool) (Expr, error) {
 	if err != nil {
 		return Expr{}, err
 	}
-	c := &compiler{root: root, rules: map[string]Expr{}, ids: map[*value]int{}, space: white, dfas: map[string]*dfa{},
+	c := &compiler{root: root, rules: map[string]Expr{}, ids: map[*value]int{}, space: white, dfas: map[string]*dfa{}, same: map[string]Expr{},
 		check: &builder{ctx: context.Background(), v: &Vocabulary{}, nums: map[*rule]int32{}}}
 	if own {
 		c.space = named("white space", space)
@@ -45,6 +45,7 @@ type compiler struct {
 	deep  int
 	check *builder        // of automata that constants and names are checked with
 	dfas  map[string]*dfa // of patterns
+	same  map[string]Expr // strings and numbers by what is asked of them
 }
 
 // part is one schema of a conjunction; its first done choices (anyOf, oneOf) have been made.

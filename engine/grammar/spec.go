@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -290,7 +291,12 @@ func (s *spec) unconstrained() bool {
 }
 
 func (s *spec) numberExpr() Expr {
-	e, why := s.number.expr()
+	b := &s.number
+	key := fmt.Sprint("number ", b.low, b.openLow, b.high, b.openHigh, b.multiple, b.whole)
+	if e, ok := s.c.same[key]; ok {
+		return e
+	}
+	e, why := b.expr()
 	if why != "" {
 		where := s.where
 		for _, p := range s.parts {
@@ -303,7 +309,9 @@ func (s *spec) numberExpr() Expr {
 	if s.number.free() {
 		return e
 	}
-	return named("number", e)
+	e = named("number", e)
+	s.c.same[key] = e
+	return e
 }
 
 // constants are the values of enum and const that satisfy the rest.

@@ -1,15 +1,29 @@
 package grammar
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // maxChars is the longest string that is counted: one that may have more characters has at most so many.
-const maxChars = 4000
+const maxChars = 2000
 
 // stringExpr is the strings that satisfy s.
 func (s *spec) stringExpr() Expr {
 	if len(s.patterns) == 0 && len(s.formats) == 0 && s.minChars == 0 && s.maxChars < 0 {
 		return anyString()
 	}
-	body := s.stringBody()
-	return named("string", Seq(raw(`"`), body, raw(`"`)))
+	key := fmt.Sprintf("string %d %d", s.minChars, s.maxChars)
+	for _, v := range slices.Concat(s.patterns, s.formats) {
+		key += fmt.Sprintf(" %s %q", v.pointer[strings.LastIndexByte(v.pointer, '/')+1:], v.text)
+	}
+	e, ok := s.c.same[key]
+	if !ok {
+		e = named("string", Seq(raw(`"`), s.stringBody(), raw(`"`)))
+		s.c.same[key] = e
+	}
+	return e
 }
 
 // stringBody is what stands between the quotes: regular.
