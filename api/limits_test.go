@@ -182,7 +182,7 @@ func TestKeysChangeUnderLoad(t *testing.T) {
 }
 
 // Every known key is compared, whichever fits: the time says nothing.
-func TestWhichKeyFitsDoesNotMatter(t *testing.T) {
+func TestOnlyTheRightKeyFits(t *testing.T) {
 	var keys []config.Key
 	for i := range 100 {
 		keys = append(keys, config.NewKey(fmt.Sprint(i), fmt.Sprintf("key-%d", i)))

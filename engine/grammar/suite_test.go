@@ -12,15 +12,14 @@ import (
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/openinfer-go/openinfer/internal/testdata"
 )
 
 // The public test suite: of each schema that compiles, what is generated validates, no invalid instance is accepted, and the
 // valid ones are, or are left out by a choice that doc.go and Schema state (order, closed objects, spelling of numbers).
 func TestSchemaSuite(t *testing.T) {
-	dir := filepath.Join(os.Getenv("OPENINFER_CACHE"), "jsonschema")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skip("no JSON Schema test suite: scripts/deps-jsonschema.sh fetches it")
-	}
+	dir := testdata.Cache(t, "jsonschema")
 	rounds := 20
 	if testing.Short() {
 		rounds = 4
