@@ -365,7 +365,7 @@ func (g *generation) echoed() <-chan update {
 // stream keeps no text.
 func (g *generation) add(u update) (*choice, []piece) {
 	c := &g.choices[u.prompt*g.n+u.Index]
-	grown := c.reader.pieces(c.answer.Add(u.Event), u.Finish)
+	grown := c.reader.pieces(c.answer.Add(u.Event), c.answer.Reasoning(), u.Finish)
 	if g.hideReasoning {
 		grown = slices.DeleteFunc(grown, func(p piece) bool { return p.kind == reasoningPiece })
 	}

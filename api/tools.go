@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json/jsontext"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/openinfer-go/openinfer/api/reasoning"
@@ -171,20 +172,25 @@ func (g *generation) constrain(ctx context.Context, s structured) error {
 // calls reads the calls of one answer.
 type calls struct {
 	parser *toolcall.Parser // nil: there are none, all is content
-	begun  int
-	one    bool // later calls are left out
-	cut    bool // the last call came too late
+	fresh  func() *toolcall.Parser
+	// thought is the reasoning that has not ended: models forget to end it before they call.
+	thought strings.Builder
+	begun   int
+	one     bool // later calls are left out
+	cut     bool // the last call came too late
 }
 
 func newCalls(s *toolset, format string) calls {
 	if len(s.tools) == 0 {
 		return calls{}
 	}
-	return calls{parser: toolcall.New(format, s.tools), one: !s.several}
+	fresh := func() *toolcall.Parser { return toolcall.New(format, s.tools) }
+	return calls{parser: fresh(), fresh: fresh, one: !s.several}
 }
 
-// pieces are what an event adds to an answer: its parts, in which calls are told from content.
-func (c *calls) pieces(parts []reasoning.Part, finish engine.FinishReason) []piece {
+// pieces are what an event adds to an answer: its parts, in which calls are told from content. An answer that ends inside
+// reasoning, by itself, has the calls that stand there as well.
+func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.FinishReason) []piece {
 	var out []piece
 	add := func(p piece) {
 		if n := len(out); n > 0 && out[n-1].kind == p.kind && p.kind != callPiece {
@@ -212,7 +218,11 @@ func (c *calls) pieces(parts []reasoning.Part, finish engine.FinishReason) []pie
 		switch {
 		case p.Reasoning:
 			add(piece{kind: reasoningPiece, text: p.Text})
+			if c.parser != nil {
+				c.thought.WriteString(p.Text)
+			}
 		case c.parser != nil:
+			c.thought.Reset()
 			read(c.parser.Push(p.Text))
 		default:
 			add(piece{kind: contentPiece, text: p.Text})
@@ -220,6 +230,11 @@ func (c *calls) pieces(parts []reasoning.Part, finish engine.FinishReason) []pie
 	}
 	if c.parser != nil && finish != engine.FinishNone {
 		read(c.parser.Finish(finish == engine.FinishLength))
+		if inside && finish == engine.FinishStop {
+			p := c.fresh()
+			found := append(p.Push(c.thought.String()), p.Finish(false)...)
+			read(slices.DeleteFunc(found, func(f toolcall.Piece) bool { return f.Kind == toolcall.Content }))
+		}
 	}
 	return out
 }

@@ -140,6 +140,31 @@ func TestToolCallsCutOff(t *testing.T) {
 	}
 }
 
+// TestCallsInReasoning: a model that forgets to end its reasoning before it calls has called all the same; one that is cut off there,
+// or that ends it, has not.
+func TestCallsInReasoning(t *testing.T) {
+	const call = `<tool_call>{"name": "now", "arguments": {}}</tool_call>`
+	for _, c := range []struct{ text, fields, calls, content, finish string }{
+		{"<think>hm " + call, "", "now{}", "", "tool_calls"},
+		{"<think>hm " + call, `,"max_tokens":30`, "", "", "length"},
+		{"<think>hm " + call + "</think>So.", "", "", "So.", "stop"},
+		{"<think>hm " + call + "</think>" + call, "", "now{}", "", "tool_calls"},
+	} {
+		s := serve(t, caller("hermes", c.text), Options{})
+		body := `"tools":[{"type":"function","function":{"name":"now"}}]` + c.fields
+		r := s.ok(s.post("/v1/chat/completions", chatBody(body)))
+		x := s.stream(s.post("/v1/chat/completions", chatBody(body+`,"stream":true`)))
+		m := r.at("choices", 0, "message").(map[string]any)
+		content, _ := m["content"].(string)
+		if withoutIDs(t, m["tool_calls"]) != c.calls || content != c.content || r.at("choices", 0, "finish_reason") != c.finish || m["reasoning_content"] == nil {
+			t.Errorf("%s: %v", c.text, r.v)
+		}
+		if withoutIDs(t, any(x.callsOf(t, 0))) != c.calls || x.text[0] != c.content || x.finish[0] != c.finish || x.reasoning(t, 0) != m["reasoning_content"] {
+			t.Errorf("%s, streamed: %v, %q, %s", c.text, x.callsOf(t, 0), x.text[0], x.finish[0])
+		}
+	}
+}
+
 // TestNoTools: without tools, or when none may be called, an answer that looks like a call is text.
 func TestNoTools(t *testing.T) {
 	const text = `<tool_call>{"name": "weather", "arguments": {}}</tool_call>`
