@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
-// Whatever is asked for, it is compiled or refused within a bounded time.
-func TestHostileInputsEndSoon(t *testing.T) {
+// Whatever is asked for, it is compiled or refused within bounded work.
+func TestHostileInputsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a minute under the race detector, which has nothing to see here")
+	}
 	v := byteVocabulary()
 	var enum, deep, many strings.Builder
 	for i := range 100_000 {
@@ -23,21 +25,22 @@ func TestHostileInputsEndSoon(t *testing.T) {
 		fmt.Fprintf(&many, `,"p%d":{"type":"string"}`, i)
 	}
 	group := `{"anyOf":[{"minLength":1},{"minLength":2}]}`
-	for name, schema := range map[string]string{
-		"enum of 100,000": `{"enum":[""` + enum.String() + `]}`, "deep": deep.String(), "optional properties": `{"properties":{"p":{}` + many.String() + `}}`,
-		"anyOf multiplied":    `{"allOf":[` + group + strings.Repeat(","+group, 40) + `]}`,
-		"exponential pattern": `{"pattern":"^(.*a.{40}|.*b.{40})$"}`, "nested repeats": `{"pattern":"^((a{300}){300}){300}$"}`,
-		"long string": `{"type":"string","minLength":2000,"maxLength":100000}`, "large array": `{"type":"array","minItems":2000}`,
+	for _, c := range []struct{ name, schema, err string }{
+		{"enum of 100,000", `{"enum":[""` + enum.String() + `]}`, "more than 1000000 states"},
+		{"deep", deep.String(), "nested"},
+		{"optional properties", `{"properties":{"p":{}` + many.String() + `}}`, "more work than the limit"},
+		{"anyOf multiplied", `{"allOf":[` + group + strings.Repeat(","+group, 40) + `]}`, "more than 8000 schemas"},
+		{"exponential pattern", `{"pattern":"^(.*a.{40}|.*b.{40})$"}`, "more work than the limit"},
+		{"nested repeats", `{"pattern":"^((a{300}){300}){300}$"}`, "more than 1000000 states"},
+		{"long string", `{"type":"string","minLength":2000,"maxLength":100000}`, ""},
+		{"large array", `{"type":"array","minItems":2000}`, ""},
 	} {
-		begin := time.Now()
-		e, err := Schema([]byte(schema))
+		e, err := Schema([]byte(c.schema))
 		if err == nil {
 			_, err = Compile(context.Background(), e, v)
 		}
-		took := time.Since(begin)
-		t.Logf("%s: %v: %.150v", name, took, err)
-		if took > 5*time.Second {
-			t.Errorf("%s: %v", name, took)
+		if c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+			t.Errorf("%s: %.300v, want %q", c.name, err, c.err)
 		}
 	}
 }
