@@ -48,9 +48,9 @@
 // Field names match by case, null means the default, a whole number may be written 16.0, a name
 // given twice is refused, unknown fields are ignored. Text must be valid UTF-8 and escapes must
 // not be lone surrogates: the error says where. What is known but would change the answer if it
-// were left out is refused by name (tools, images, suffix, best_of above 1,
+// were left out is refused by name (functions, images, suffix, best_of above 1,
 // adapters and more: see refusals). Known and harmless, so ignored: metadata, store,
-// service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention, parallel_tool_calls,
+// service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention,
 // request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
 // stream_options.include_obfuscation.
 //
@@ -69,6 +69,12 @@
 //	                       request has one form. An answer ends where its form does, also before min_tokens, and is
 //	                       cut at max_tokens. A model that reasons does so first. What of a schema is
 //	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
+//	tools                  functions, with names of letters, digits and _-.:/ and a JSON schema each; the chat template tells the
+//	                       model of them, and a model whose template does not is a 400. strict holds a call's arguments to
+//	                       the schema
+//	tool_choice            auto, none (the model is not told of tools), required, or a function by name: the last two hold the
+//	                       answer to calls whose arguments the schemas allow
+//	parallel_tool_calls    false leaves calls after the first out
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
 //	                       stand in for the fields; 429 when the first token is predicted to come later
@@ -92,6 +98,12 @@
 // gave the field and most clients read; vLLM's newer name for it, reasoning, is understood in earlier
 // turns and not sent. White space around reasoning is dropped. Log probabilities and token ids are of
 // all tokens, reasoning and marks included. Completions are text as the model writes it.
+//
+// Calls of tools are read out of chat's answers (package toolcall has the formats): message.tool_calls, with content null when there
+// is none beside them, and delta.tool_calls, where a call's first delta has its index, id, type and name, and the later ones its
+// index and more of its arguments. Arguments are as the model writes them where that is JSON. finish_reason is tool_calls, or
+// length for an answer that was cut off, whose last call may lack its end. What only looks like a call is content. A tool that
+// the request does not have may be called: models make names up.
 //
 // Log probabilities are floored at -9999. In the legacy lists of completions a token that is part
 // of a character is written bytes:\xNN, and text_offset counts characters (code points).
