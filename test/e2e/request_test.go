@@ -63,8 +63,8 @@ func TestRefusals(t *testing.T) {
 		"top_logprobs":      {21, -1, 3},
 		"seed":              {1.5, "x"},
 		"stream_options":    {body{"include_usage": true}, 7},
-		"tools":             {[]any{body{"type": "function"}}},
-		"response_format":   {body{"type": "json_object"}},
+		"tools":             {[]any{body{"type": "function"}}, body{}, []any{body{"type": "function", "function": body{"name": "f"}}}},
+		"response_format":   {body{"type": "xml"}, body{"type": "json_schema"}, "text"},
 	} {
 		for _, v := range value {
 			b := chat(tales, "x", body{name: v})
