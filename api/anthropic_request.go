@@ -339,6 +339,7 @@ func (t *translation) anthropicTools() {
 		return
 	}
 	defer t.in.inner(c)
+	c.string("name") // which only a tool needs
 	if c.bool("disable_parallel_tool_use", false) {
 		t.set("parallel_tool_calls", false, "tool_choice.disable_parallel_tool_use")
 	}
