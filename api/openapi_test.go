@@ -69,6 +69,7 @@ type conversation struct{ method, path, body string }
 // TestOpenAPIIsTrue compares real requests, answers, events and errors with what is said of them.
 func TestOpenAPIIsTrue(t *testing.T) {
 	gen := thinks("<think>hm, ü</think>So: ñ", false, false)
+	gen.Tools = engine.ToolFormat{Parser: "hermes"}
 	s := serve(t, gen, Options{})
 	doc := described(t, s)
 	router, err := gorillamux.NewRouter(doc)
@@ -84,6 +85,12 @@ func TestOpenAPIIsTrue(t *testing.T) {
 		{"POST", "/v1/chat/completions", chat + `}`},
 		{"POST", "/v1/chat/completions", chat + `,"n":2,"logprobs":true,"top_logprobs":3,"prompt_logprobs":1,"return_token_ids":true,"stop":["x","y"],"logit_bias":{"5":1},"seed":4,"sla":{"ttft_ms":900000},"keep_alive":"5m","user":"u"}`},
 		{"POST", "/v1/chat/completions", chat + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"logprobs":true,"return_token_ids":true}`},
+		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `,{"type":"function","function":{"name":"now","strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`},
+		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `],"tool_choice":{"type":"function","function":{"name":"weather"}},"stream":true}`},
+		{"POST", "/v1/chat/completions", chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}}`},
+		{"POST", "/v1/chat/completions", chat + `,"structured_outputs":{"json":"{\"type\":\"object\"}","whitespace_pattern":" ?"},"response_format":{"type":"text"}}`},
+		{"POST", "/v1/completions", `{"model":"M","prompt":"hi","structured_outputs":{"choice":["a","b"]}}`},
+		{"POST", "/api/chat", `{"model":"M","messages":[{"role":"user","content":"hi"}],"tools":[` + weatherTool + `]}`},
 		{"POST", "/v1/completions", `{"model":"M","prompt":"hi"}`},
 		{"POST", "/v1/completions", `{"model":"M","prompt":["hi","ho"],"echo":true,"logprobs":2,"max_tokens":4,"return_token_ids":true}`},
 		{"POST", "/v1/completions", `{"model":"M","prompt":[1,2],"stream":true,"stream_options":{"include_usage":true}}`},

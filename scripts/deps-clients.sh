@@ -75,7 +75,32 @@ schemathesis() {
   echo "$want" > "$dir/.version"
 }
 
+# The AI SDK, and what stands on the Python clients and brings versions of theirs that it can do with.
+js_ai() {
+  want="ai@6.0.326 @ai-sdk/openai-compatible@2.0.92 zod@4.6.7"
+  dir=$cache/js-ai
+  [ "$(cat "$dir/.version" 2>/dev/null)" = "$want" ] && return
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  # shellcheck disable=SC2086 # three words
+  (cd "$dir" && echo '{"private":true,"type":"module"}' > package.json \
+    && npm install --silent --no-audit --no-fund --no-update-notifier --ignore-scripts --save-exact $want)
+  echo "$want" > "$dir/.version"
+}
+
+py_frameworks() {
+  want="instructor==1.17.0 litellm==1.110.2 openai-agents==0.24.0 openai==3.3.0"
+  dir=$cache/py-frameworks
+  [ "$(cat "$dir/.version" 2>/dev/null)" = "$want" ] && return
+  rm -rf "$dir"
+  # shellcheck disable=SC2086 # four words
+  python3 -m pip install --quiet --no-warn-conflicts --disable-pip-version-check --no-input --root-user-action ignore --no-compile --target "$dir" $want
+  echo "$want" > "$dir/.version"
+}
+
 py_shapes
 js_shapes
 schemathesis
-echo "clients of other APIs: $cache/py-shapes, $cache/js-shapes; $cache/schemathesis"
+js_ai
+py_frameworks
+echo "clients of other APIs: $cache/py-shapes, $cache/js-shapes; frameworks: $cache/js-ai, $cache/py-frameworks; $cache/schemathesis"
