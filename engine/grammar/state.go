@@ -79,6 +79,14 @@ func (g *Grammar) called(to int32, up *stack) *stack {
 	return &stack{to, left, up, mix(h*0x9e3779b97f4a7c15 + uint64(to) + 7)}
 }
 
+// remaining is the bytes at least from c to the end.
+func (g *Grammar) remaining(c config) int32 {
+	if c.stack == nil {
+		return g.left[c.state]
+	}
+	return g.left[c.state] + c.stack.left
+}
+
 // closed makes a set of configs and what they call and return to; mayEnd and cut are of what it is made of.
 //
 // Beyond the limits it goes on until it has found one way, depth first: no rule begins with itself and what may
@@ -100,9 +108,17 @@ func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 		seen[h] = struct{}{}
 		todo = append(todo, c)
 	}
-	for _, c := range kernel {
-		push(c)
+	// What is nearest to its end comes last and is followed first, so that the nearest end stays within reach.
+	pushAll := func(cs []config) {
+		if len(cs) > 1 {
+			slices.SortStableFunc(cs, func(a, b config) int { return cmp.Compare(g.remaining(b), g.remaining(a)) })
+		}
+		for _, c := range cs {
+			push(c)
+		}
 	}
+	pushAll(kernel)
+	var on []config
 	for len(todo) > 0 {
 		c := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -113,16 +129,17 @@ func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 				cut = true
 			}
 		}
+		on = on[:0]
 		for _, k := range g.calls[c.state] {
 			up := c.stack
 			if !g.final[k.to] || len(g.edges[k.to])+len(g.calls[k.to]) > 0 { // else it need not come back
 				up = g.called(k.to, up)
 			}
-			push(config{g.start[k.rule], up})
+			on = append(on, config{g.start[k.rule], up})
 		}
 		for _, k := range g.calls[c.state] {
 			if g.left[g.start[k.rule]] == 0 {
-				push(config{k.to, c.stack})
+				on = append(on, config{k.to, c.stack})
 			}
 		}
 		if g.final[c.state] {
@@ -132,9 +149,10 @@ func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 			case unknown:
 				pops = true
 			default:
-				push(config{c.stack.to, c.stack.up})
+				on = append(on, config{c.stack.to, c.stack.up})
 			}
 		}
+		pushAll(on)
 	}
 	// In one order however it was come by, so that what is cut later on is the same each time.
 	slices.SortFunc(configs, func(a, b config) int { return cmp.Compare(a.hash(), b.hash()) })

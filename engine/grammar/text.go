@@ -9,6 +9,7 @@ type below struct {
 	ascii [2]uint64
 	high  highBytes
 	deep  uint16 // bytes of the longest
+	opens bool   // the node begins a character, which is not ascii: all this is of the node too
 }
 
 type highBytes uint8
@@ -16,7 +17,7 @@ type highBytes uint8
 const (
 	noHigh     highBytes = iota
 	validHigh            // in whole characters, but for the end of a token
-	brokenHigh           // otherwise, or the node stands within a character
+	brokenHigh           // otherwise, or the node stands within a character that began before it
 )
 
 // lookBelow fills below.
@@ -39,13 +40,18 @@ func (v *Vocabulary) lookBelow() {
 	high, broken := make([]bool, n), make([]bool, n)
 	for i := n - 1; i >= 0; i-- {
 		of := &v.below[i]
+		p := up[i]
+		of.opens = at[i] != whole && (p < 0 || at[p] == whole)
 		switch {
-		case broken[i] || at[i] != whole:
+		case broken[i] || at[i] == broke || at[i] != whole && !of.opens:
 			of.high = brokenHigh
-		case high[i]:
+		case high[i] || of.opens:
 			of.high = validHigh
 		}
-		p := up[i]
+		long := of.deep + 1
+		if of.opens {
+			of.deep = long
+		}
 		if p < 0 {
 			continue
 		}
@@ -58,7 +64,7 @@ func (v *Vocabulary) lookBelow() {
 		if b < 0x80 {
 			to.ascii[b/64] |= 1 << (b % 64)
 		}
-		to.deep = max(to.deep, of.deep+1)
+		to.deep = max(to.deep, long)
 	}
 }
 

@@ -116,6 +116,12 @@ func (v *Vocabulary) walk(mask []uint32, i int32, s *set, most int, reached func
 	sets[0] = s
 	for i++; i < end && work < most; {
 		d := v.depth[i] - base
+		if v.below[i].opens && sets[d-1].takes(&v.below[i]) {
+			work++
+			v.take(mask, v.first[i], v.first[v.end[i]])
+			i = v.end[i]
+			continue
+		}
 		next := sets[d-1].step(v.label[i])
 		if next == dead {
 			work++
@@ -124,23 +130,26 @@ func (v *Vocabulary) walk(mask []uint32, i int32, s *set, most int, reached func
 		}
 		work += next.cost
 		sets[d] = next
-		for _, id := range v.ids[v.first[i]:v.first[i+1]] {
-			mask[id/32] |= 1 << (id % 32)
-		}
+		v.take(mask, v.first[i], v.first[i+1])
 		if next.pops {
 			reached(i)
 		}
 		switch {
 		case len(next.configs) == 0:
 			i = v.end[i]
-		case v.end[i] > i+1 && next.takes(&v.below[i]):
-			for _, id := range v.ids[v.first[i+1]:v.first[v.end[i]]] {
-				mask[id/32] |= 1 << (id % 32)
-			}
+		case v.end[i] > i+1 && !v.below[i].opens && next.takes(&v.below[i]):
+			v.take(mask, v.first[i+1], v.first[v.end[i]])
 			i = v.end[i]
 		default:
 			i++
 		}
 	}
 	return work
+}
+
+// take sets v.ids from first to end in mask.
+func (v *Vocabulary) take(mask []uint32, first, end int32) {
+	for _, id := range v.ids[first:end] {
+		mask[id/32] |= 1 << (id % 32)
+	}
 }
