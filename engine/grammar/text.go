@@ -122,11 +122,14 @@ func (s *set) textOf() *text {
 	}
 	t := &text{to: dead}
 	if s.cost <= maxTextCost {
-		votes, most := map[*set]int{}, 0
+		run, most := 0, 0 // the longest run of bytes says which set it is
 		for b := range byte(0x80) {
 			to := s.step(b)
-			if votes[to]++; to != dead && votes[to] > most {
-				t.to, most = to, votes[to]
+			if run++; b == 0 || to != s.step(b-1) {
+				run = 1
+			}
+			if to != dead && run > most {
+				t.to, most = to, run
 			}
 		}
 		for b := range byte(0x80) {

@@ -60,7 +60,32 @@ func main() {
 
 const notes = `
 Masks are kept by state and stack, so a warm mask is a look-up; the step before a cold one computes while it is made. What is cold
-is a state that no answer of this grammar was in before: counted strings (maxLength) have one for each character.
+is a state that no answer of this grammar was in before: counted strings (maxLength) have one for each character. Where any text may
+stand, the subtrees of the vocabulary that hold nothing else are taken whole. What is left of the slow first masks is the first one
+within a counted string, which looks ahead over as many states as the longest token has characters.
+
+A text may be read in at most 512 ways at a time, and a mask may cost 1,500,000 looks at a way. Beyond that some tokens of several bytes
+are left out; single bytes never are, and a token that the mask has is never refused. The slowest mask of a grammar made to be ambiguous
+(` + "`TestAmbiguousGrammars`" + `, over this vocabulary) took 120 ms.
+
+## While a large schema compiles
+
+` + "`TestCompilingDisturbsNoStream`" + `: gaps between the tokens of a stream on a simulated RTX 3090 in real time (qwen3.5-27b), on a busy
+machine of 2 cores, while schemas of 5,250 lines were compiled one after another:
+
+| | p50 | p95 | most |
+|---|---|---|---|
+| without | 20.5 ms | 22.1 ms | 25.7 ms |
+| with | 20.4 ms | 39.3 ms | 94.6 ms |
+
+The middle is the same; the longest gaps are those of two cores of which a compile takes one.
+
+## A real model
+
+` + "`TestSmolLM2AnswersWithinSchemas`" + `: SmolLM2 135M on the CPU, 30 schemas at once: 30 answers complete and valid by santhosh-tekuri/jsonschema,
+460 tokens in 2.3 s.
+
+Masks beside xgrammar's: [grammar-xgrammar.md](grammar-xgrammar.md).
 `
 
 func run(g *grammar.Grammar, ids []int32) (times []time.Duration) {
