@@ -2,14 +2,14 @@
 # What is too long for `make test`: every fuzz target for FUZZ_SECONDS (default 60), the long forms of
 # the tests, random checkpoints against transformers, the quality of quantising and of KV cache types, the kernels on emulated ARM,
 # checkpoints of full size, the comparison with llama.cpp, the speed test. Writes docs/soak.md, docs/quantize-quality.md, docs/kv-types.md,
-# docs/shapes.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/fleet-haproxy*, docs/bench-cpu.md, docs/bench-load.md and docs/matrix*.
-# SOAK_PARTS picks from "fuzz long sched fleet pooled haproxy oracle quant kv arm64 shapes bench load matrix";
+# docs/shapes.md, docs/grammar-xgrammar.md, docs/sched-soak.md, docs/fleet.md, docs/fleet-pooled.md, docs/fleet-haproxy*, docs/bench-cpu.md, docs/bench-load.md and docs/matrix*.
+# SOAK_PARTS picks from "fuzz long sched fleet pooled haproxy oracle quant kv masks arm64 shapes bench load matrix";
 # ORACLE_SEED (default: the day) and ORACLE_CASES (default 100) say which checkpoints.
 set -eu
 cd "$(dirname "$0")/.."
 cache=${OPENINFER_CACHE:-$PWD/.cache}
 seconds=${FUZZ_SECONDS:-60}
-parts=${SOAK_PARTS:-fuzz long sched fleet pooled haproxy oracle quant kv arm64 shapes bench load matrix}
+parts=${SOAK_PARTS:-fuzz long sched fleet pooled haproxy oracle quant kv masks arm64 shapes bench load matrix}
 log=$(mktemp)
 table=$(mktemp)
 failed=0
@@ -65,6 +65,7 @@ for part in $parts; do
         ;;
     quant) run "quality of quantisation (docs/quantize-quality.md)" sh scripts/quant-quality.sh ;;
     kv) run "what types of KV cache cost (docs/kv-types.md)" sh scripts/kv-types.sh ;;
+    masks) run "token masks beside xgrammar's (docs/grammar-xgrammar.md)" sh scripts/maskdiff.sh ;;
     arm64) run "kernels/cpu on emulated 64-bit ARM" sh scripts/test-arm64.sh ;;
     shapes) run "checkpoints of full size (docs/shapes.md)" sh scripts/shapes.sh ;;
     bench) run "bench-cpu (docs/bench-cpu.md)" sh scripts/bench-cpu.sh ;;

@@ -55,7 +55,7 @@ func Compile(ctx context.Context, e Expr, v *Vocabulary) (g *Grammar, err error)
 		return nil, &Error{"", fmt.Sprintf("rule %q begins with itself, which is not supported", b.rules[r].name)}
 	}
 	g.forget()
-	g.first = g.closed([]config{{g.start[0], nil}})
+	g.first = g.closed([]config{{g.start[0], nil}}, false, false)
 	return g, nil
 }
 

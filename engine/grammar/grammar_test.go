@@ -76,11 +76,13 @@ func TestExpressions(t *testing.T) {
 
 // A mask has exactly the tokens that Advance takes, wherever an answer stands.
 func TestMaskIsWhatAdvances(t *testing.T) {
-	v := byteVocabulary("{\"", "\":", "\": ", "\",", "\"}", "ab", "abc", "}}", "],", "]}", "1,", "12", ", ", "\n  ", "é", "true", "\"a\"", "\\u", "nul", "\"]}")
+	v := byteVocabulary("{\"", "\":", "\": ", "\",", "\"}", "ab", "abc", "}}", "],", "]}", "1,", "12", ", ", "\n  ", "é", "true", "\"a\"", "\\u", "nul", "\"]}",
+		"東", "東京", "\xe6", "\xe6\x9d", "\xb1京", "\x80", "é\xc3", "\xf0\x9f\x98", "😀😀😀", "ab\xc0", "\xed\xa0", "éa\"", "abcabcabcabc", "ab東\\", "\xe6\x9dx")
 	ok := must(t)
 	for _, e := range []Expr{
 		JSON(), ok(Schema([]byte(`{"type":"object","properties":{"a":{"type":"string","maxLength":3},"b":{"$ref":"#"},"c":{"type":"array","items":{"type":"integer"}}}}`))),
-		ok(Regex(`(abc|ab|é)*1?2`)), Seq(Until("<tool>"), Literal("<tool>"), JSON(), Literal("</tool>")),
+		ok(Regex(`(abc|ab|é)*1?2`)), ok(Regex(`.{0,7}`)), ok(Regex(`[a-zé-東]+1`)), Until("東b"), Repeat(Expr{&node{op: opAny}}, 2, 5),
+		ok(Schema([]byte(`{"type":"string","minLength":2,"maxLength":9}`))), Seq(Until("<tool>"), Literal("<tool>"), JSON(), Literal("</tool>")),
 	} {
 		g := compiled(t, e, v)
 		seed := uint64(1)
@@ -93,6 +95,11 @@ func TestMaskIsWhatAdvances(t *testing.T) {
 					_, takes := s.Advance(id)
 					if said := mask[id/32]>>(id%32)&1 != 0; said != takes {
 						t.Fatalf("token %d %q: the mask says %v, Advance %v", id, v.tokens[id], said, takes)
+					}
+					if text := v.tokens[id]; len(text) > 0 {
+						if _, reads := s.AdvanceBytes(text); reads != takes {
+							t.Fatalf("token %d %q: the mask says %v, its bytes %v", id, text, takes, reads)
+						}
 					}
 					if takes {
 						can = append(can, id)

@@ -1,6 +1,8 @@
 package grammar
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -8,8 +10,10 @@ import (
 
 const (
 	// maxConfigs bounds how many ways a text may be read at a time. What is beyond is not followed: it
-	// leaves an answer fewer choices and makes none wrong.
+	// leaves an answer fewer choices and makes none wrong. One that can be read always is.
 	maxConfigs = 512
+	// maxWalk bounds the work of a mask, in ways looked at. Tokens of several bytes that it does not come to are left out.
+	maxWalk = 1_500_000
 	// keptBytes is how much a grammar keeps of sets and masks before it forgets them.
 	keptBytes = 32 << 20
 )
@@ -51,34 +55,93 @@ type set struct {
 	configs []config // that read on
 	mayEnd  bool
 	pops    bool // a rule has returned to who is not known
+	cut     bool // some way is not followed, here or before
+	hash    uint64
+	cost    int // ways looked at to make it, about
 
 	next atomic.Pointer[[256]atomic.Pointer[set]]
+	text atomic.Pointer[text]
 	once sync.Once
 	mask []uint32
 	pop  []int32 // nodes of the vocabulary at which a walk found pops
+	work int     // that mask took
 }
 
 // dead is where no reading is left.
 var dead = &set{}
 
-// closed makes a set of configs and what they call and return to.
-func (g *Grammar) closed(kernel []config) *set {
+// called is the stack of a rule that goes on at to when it returns, called with the stack up.
+func (g *Grammar) called(to int32, up *stack) *stack {
+	left, h := g.left[to], uint64(1)
+	if up != nil {
+		left, h = min(left+up.left, never), up.hash
+	}
+	return &stack{to, left, up, mix(h*0x9e3779b97f4a7c15 + uint64(to) + 7)}
+}
+
+// remaining is the bytes at least from c to the end.
+func (g *Grammar) remaining(c config) int32 {
+	if c.stack == nil {
+		return g.left[c.state]
+	}
+	return g.left[c.state] + c.stack.left
+}
+
+// closed makes a set of configs and what they call and return to; mayEnd and cut are of what it is made of.
+//
+// Beyond the limits it goes on until it has found one way, depth first: no rule begins with itself and what may
+// be empty is passed by, so that one is near. With any config to begin with the set is therefore not dead.
+func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 	var configs []config
-	var mayEnd, pops bool
+	var pops bool
 	seen := make(map[uint64]struct{}, 2*len(kernel))
 	todo := make([]config, 0, 2*len(kernel))
 	push := func(c config) {
 		h := c.hash()
-		if _, ok := seen[h]; !ok && len(seen) < 4*maxConfigs {
-			seen[h] = struct{}{}
-			todo = append(todo, c)
+		if _, ok := seen[h]; ok {
+			return
+		}
+		if len(seen) >= 4*maxConfigs && (mayEnd || pops || len(configs) > 0) {
+			cut = true
+			return
+		}
+		seen[h] = struct{}{}
+		todo = append(todo, c)
+	}
+	// What is nearest to its end comes last and is followed first, so that the nearest end stays within reach.
+	pushAll := func(cs []config) {
+		if len(cs) > 1 {
+			slices.SortStableFunc(cs, func(a, b config) int { return cmp.Compare(g.remaining(b), g.remaining(a)) })
+		}
+		for _, c := range cs {
+			push(c)
 		}
 	}
-	for _, c := range kernel {
-		push(c)
-	}
-	for i := 0; i < len(todo); i++ {
-		c := todo[i]
+	pushAll(kernel)
+	var on []config
+	for len(todo) > 0 {
+		c := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if len(g.edges[c.state]) > 0 {
+			if len(configs) < maxConfigs {
+				configs = append(configs, c)
+			} else {
+				cut = true
+			}
+		}
+		on = on[:0]
+		for _, k := range g.calls[c.state] {
+			up := c.stack
+			if !g.final[k.to] || len(g.edges[k.to])+len(g.calls[k.to]) > 0 { // else it need not come back
+				up = g.called(k.to, up)
+			}
+			on = append(on, config{g.start[k.rule], up})
+		}
+		for _, k := range g.calls[c.state] {
+			if g.left[g.start[k.rule]] == 0 {
+				on = append(on, config{k.to, c.stack})
+			}
+		}
 		if g.final[c.state] {
 			switch c.stack {
 			case nil:
@@ -86,25 +149,13 @@ func (g *Grammar) closed(kernel []config) *set {
 			case unknown:
 				pops = true
 			default:
-				push(config{c.stack.to, c.stack.up})
+				on = append(on, config{c.stack.to, c.stack.up})
 			}
 		}
-		for _, k := range g.calls[c.state] {
-			up := c.stack
-			if !g.final[k.to] || len(g.edges[k.to])+len(g.calls[k.to]) > 0 { // else it need not come back
-				left := g.left[k.to]
-				h := uint64(1)
-				if up != nil {
-					left, h = min(left+up.left, never), up.hash
-				}
-				up = &stack{k.to, left, up, mix(h*0x9e3779b97f4a7c15 + uint64(k.to) + 7)}
-			}
-			push(config{g.start[k.rule], up})
-		}
-		if len(g.edges[c.state]) > 0 && len(configs) < maxConfigs {
-			configs = append(configs, c)
-		}
+		pushAll(on)
 	}
+	// In one order however it was come by, so that what is cut later on is the same each time.
+	slices.SortFunc(configs, func(a, b config) int { return cmp.Compare(a.hash(), b.hash()) })
 	if len(configs) == 0 && !mayEnd && !pops {
 		return dead
 	}
@@ -118,12 +169,21 @@ func (g *Grammar) closed(kernel []config) *set {
 	if pops {
 		h = mix(h + 2)
 	}
+	if cut {
+		h = mix(h + 3)
+	}
+	// What a mask comes to depends on costs, so sets that are told apart by theirs are not one.
+	cost := 1 + len(configs)
+	if len(seen) > 64+8*len(configs) {
+		cost = 1 + len(seen)
+		h = mix(h + uint64(cost))
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if s := g.sets[h]; s != nil && len(s.configs) == len(configs) {
+	if s := g.sets[h]; s != nil && len(s.configs) == len(configs) && s.cost == cost {
 		return s
 	}
-	s := &set{g: g, configs: configs, mayEnd: mayEnd, pops: pops}
+	s := &set{g: g, configs: configs, mayEnd: mayEnd, pops: pops, cut: cut, hash: h, cost: cost}
 	g.spend(int(unsafe.Sizeof(set{})) + 64*len(configs) + 128)
 	g.sets[h] = s
 	return s
@@ -154,7 +214,23 @@ func (s *set) step(b byte) *set {
 	to := next[b].Load()
 	if to == nil {
 		to = s.read(int32(b))
-		next[b].Store(to)
+		// The same holds for the bytes around it, as far as no edge begins or ends.
+		lo, hi := int32(0), int32(255)
+		for _, c := range s.configs {
+			for _, e := range s.g.edges[c.state] {
+				switch {
+				case e.hi < int32(b):
+					lo = max(lo, e.hi+1)
+				case e.lo > int32(b):
+					hi = min(hi, e.lo-1)
+				default:
+					lo, hi = max(lo, e.lo), min(hi, e.hi)
+				}
+			}
+		}
+		for ; lo <= hi; lo++ {
+			next[lo].Store(to)
+		}
 	}
 	return to
 }
@@ -172,7 +248,7 @@ func (s *set) read(symbol int32) *set {
 	if kernel == nil {
 		return dead
 	}
-	return s.g.closed(kernel)
+	return s.g.closed(kernel, false, s.cut)
 }
 
 // baseOf is a state called by who is not known.
@@ -181,7 +257,7 @@ func (g *Grammar) baseOf(state int32) *set {
 	s := g.base[state]
 	g.mu.Unlock()
 	if s == nil {
-		s = g.closed([]config{{state, unknown}})
+		s = g.closed([]config{{state, unknown}}, false, false)
 		g.mu.Lock()
 		g.base[state] = s
 		g.mu.Unlock()
@@ -189,13 +265,14 @@ func (g *Grammar) baseOf(state int32) *set {
 	return s
 }
 
-// allowed returns the tokens that may come next, of the vocabulary's words.
+// allowed returns the tokens that may come next, of the vocabulary's words. It follows from how the set was come by: one
+// that was forgotten and is made again has the same.
 func (s *set) allowed() []uint32 {
 	s.once.Do(func() {
 		v := s.g.v
 		mask := make([]uint32, v.words())
 		if len(s.configs) > 0 && s.configs[0].stack.open() {
-			v.walk(mask, -1, s, func(node int32) { s.pop = append(s.pop, node) })
+			s.work = v.walk(mask, -1, s, maxWalk, func(node int32) { s.pop = append(s.pop, node) })
 		} else {
 			s.compose(mask)
 		}
@@ -220,17 +297,33 @@ func (s *stack) open() bool {
 // compose joins what each config allows whoever called it, and what comes of its return to who did.
 func (s *set) compose(mask []uint32) {
 	g := s.g
+	for _, c := range s.configs { // a byte at a time everything can be said, whatever work is left undone below
+		for _, e := range g.edges[c.state] {
+			for b := e.lo; b <= min(e.hi, firstControl-1); b++ {
+				for _, id := range g.v.single[b] {
+					mask[id/32] |= 1 << (id % 32)
+				}
+			}
+		}
+	}
+	left := maxWalk
 	for _, c := range s.configs {
+		if left <= 0 {
+			break
+		}
 		base := g.baseOf(c.state)
 		for i, w := range base.allowed() {
 			mask[i] |= w
 		}
+		left -= base.work
 		if c.stack != nil && len(base.pop) > 0 {
-			after := g.closed([]config{{c.stack.to, c.stack.up}})
+			after := g.closed([]config{{c.stack.to, c.stack.up}}, false, false)
 			for _, node := range base.pop {
-				g.v.walk(mask, node, after, func(int32) {})
+				left -= g.v.walk(mask, node, after, left, func(int32) {})
 			}
 		}
+	}
+	for _, c := range s.configs {
 		for _, e := range g.edges[c.state] {
 			for k := max(e.lo, firstControl); k <= e.hi; k++ {
 				for _, id := range g.v.controls[k-firstControl].ids {
@@ -290,7 +383,64 @@ func (s State) Advance(id int32) (State, bool) {
 	if len(v.tokens[id]) == 0 {
 		return s, false
 	}
-	return s.AdvanceBytes(v.tokens[id])
+	// The mask has the last word, for a token is drawn by it: it follows each config by itself, so that it cuts elsewhere.
+	if s.set.allowed()[id/32]>>(id%32)&1 == 0 {
+		return s, false
+	}
+	to := s.set
+	for _, b := range v.tokens[id] {
+		if to = to.step(b); to == dead {
+			to = s.set.apart(v.tokens[id])
+			break
+		}
+	}
+	return State{set: to}, to != dead
+}
+
+// apart reads text as compose does: each config by itself, and what it returns to by itself.
+func (s *set) apart(text []byte) *set {
+	g := s.g
+	var kernel []config
+	mayEnd := false
+	for _, c := range s.configs {
+		at := g.baseOf(c.state)
+		for i, b := range text {
+			if at = at.step(b); at == dead {
+				break
+			}
+			if i == len(text)-1 {
+				for _, k := range at.configs {
+					kernel = append(kernel, config{k.state, g.graft(k.stack, c.stack)})
+				}
+			}
+			switch {
+			case !at.pops:
+			case c.stack == nil:
+				mayEnd = mayEnd || i == len(text)-1
+			default:
+				after := g.closed([]config{{c.stack.to, c.stack.up}}, false, false)
+				for _, b := range text[i+1:] {
+					if after = after.step(b); after == dead {
+						break
+					}
+				}
+				kernel = append(kernel, after.configs...)
+				mayEnd = mayEnd || after.mayEnd
+			}
+		}
+	}
+	if len(kernel) == 0 && !mayEnd {
+		return dead
+	}
+	return g.closed(kernel, mayEnd, true)
+}
+
+// graft is the stack k with who called it in the place of who is not known.
+func (g *Grammar) graft(k, caller *stack) *stack {
+	if k == unknown {
+		return caller
+	}
+	return g.called(k.to, g.graft(k.up, caller))
 }
 
 // AdvanceBytes is Advance for text.

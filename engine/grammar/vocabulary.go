@@ -14,6 +14,7 @@ type Vocabulary struct {
 	ends     []int32
 	isEnd    map[int32]bool
 	spells   [256]bool // by a token of its own
+	single   [256][]int32
 
 	// By node, without the root, whose depth is 0. A node's subtree is what stands before end.
 	label []byte
@@ -22,6 +23,7 @@ type Vocabulary struct {
 	first []int32 // in ids; one more than nodes
 	ids   []int32
 	deep  int
+	below []below
 }
 
 // control are tokens of one text that stand for structure and are never part of free text.
@@ -63,6 +65,7 @@ func NewVocabulary(tokens []Token, ends []int32) *Vocabulary {
 			order = append(order, id)
 			if len(t.Bytes) == 1 {
 				v.spells[t.Bytes[0]] = true
+				v.single[t.Bytes[0]] = append(v.single[t.Bytes[0]], id)
 			}
 		}
 	}
@@ -92,16 +95,18 @@ func NewVocabulary(tokens []Token, ends []int32) *Vocabulary {
 		v.end[n] = int32(len(v.label))
 	}
 	v.first = append(v.first, int32(len(v.ids)))
+	v.lookBelow()
 	return v
 }
 
 func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
 
 // walk sets in mask every token below node i, whose state is s, that s lets in; i -1 is the root. reached is told
-// each node after which a rule has returned to who is not known.
-func (v *Vocabulary) walk(mask []uint32, i int32, s *set, reached func(node int32)) {
+// each node after which a rule has returned to who is not known. It returns its work, in ways looked at, and stops where that
+// is most.
+func (v *Vocabulary) walk(mask []uint32, i int32, s *set, most int, reached func(node int32)) (work int) {
 	if len(s.configs) == 0 {
-		return
+		return 1
 	}
 	end, base := int32(len(v.label)), uint16(0)
 	if i >= 0 {
@@ -109,24 +114,42 @@ func (v *Vocabulary) walk(mask []uint32, i int32, s *set, reached func(node int3
 	}
 	sets := make([]*set, v.deep-int(base)+1)
 	sets[0] = s
-	for i++; i < end; {
+	for i++; i < end && work < most; {
 		d := v.depth[i] - base
-		next := sets[d-1].step(v.label[i])
-		if next == dead {
+		if v.below[i].opens && sets[d-1].takes(&v.below[i]) {
+			work++
+			v.take(mask, v.first[i], v.first[v.end[i]])
 			i = v.end[i]
 			continue
 		}
-		sets[d] = next
-		for _, id := range v.ids[v.first[i]:v.first[i+1]] {
-			mask[id/32] |= 1 << (id % 32)
+		next := sets[d-1].step(v.label[i])
+		if next == dead {
+			work++
+			i = v.end[i]
+			continue
 		}
+		work += next.cost
+		sets[d] = next
+		v.take(mask, v.first[i], v.first[i+1])
 		if next.pops {
 			reached(i)
 		}
-		if len(next.configs) == 0 {
+		switch {
+		case len(next.configs) == 0:
 			i = v.end[i]
-		} else {
+		case v.end[i] > i+1 && !v.below[i].opens && next.takes(&v.below[i]):
+			v.take(mask, v.first[i+1], v.first[v.end[i]])
+			i = v.end[i]
+		default:
 			i++
 		}
+	}
+	return work
+}
+
+// take sets v.ids from first to end in mask.
+func (v *Vocabulary) take(mask []uint32, first, end int32) {
+	for _, id := range v.ids[first:end] {
+		mask[id/32] |= 1 << (id % 32)
 	}
 }
