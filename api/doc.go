@@ -48,9 +48,9 @@
 // Field names match by case, null means the default, a whole number may be written 16.0, a name
 // given twice is refused, unknown fields are ignored. Text must be valid UTF-8 and escapes must
 // not be lone surrogates: the error says where. What is known but would change the answer if it
-// were left out is refused by name (tools, images, suffix, best_of above 1,
+// were left out is refused by name (images, functions, suffix, best_of above 1,
 // adapters and more: see refusals). Known and harmless, so ignored: metadata, store,
-// service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention, parallel_tool_calls,
+// service_tier, safety_identifier, prompt_cache_key, prompt_cache_retention,
 // request_id, length_penalty, spaces_between_special_tokens, guided_decoding_backend,
 // stream_options.include_obfuscation.
 //
@@ -69,6 +69,9 @@
 //	                       request has one form. An answer ends where its form does, also before min_tokens, and is
 //	                       cut at max_tokens. A model that reasons does so first. What of a schema is
 //	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
+//	tools                  functions, up to 1024, of a model that calls tools: see Tools
+//	tool_choice            none, auto, required, or the name of a function
+//	parallel_tool_calls    false: calls after the first are left out
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
 //	                       stand in for the fields; 429 when the first token is predicted to come later
@@ -78,6 +81,19 @@
 //	user                   whose request it is, for fairness between callers; with API keys the key says that
 //	cache_salt             parts prefix caches; with API keys, only within one key
 //	stream_options         only with stream; continuous_usage_stats only with include_usage
+//
+// # Tools
+//
+// Chat takes tools of type function; functions and function_call, which came before them, are refused. A name is 1 to 128
+// letters, digits and characters of _-.:/. The chat template says in which of toolcall.Formats a model calls tools, or
+// --tool-call-parser does; a model without one gets no tools: 400.
+//
+// Calls are read out of the answer: message.tool_calls, or in a stream delta.tool_calls, in which a call begins with its id and
+// name and goes on with parts of its arguments. The finish_reason of an answer with calls is tool_calls; of one that was cut at
+// max_tokens it is length, and the last arguments may be a part. With auto, arguments are what the model wrote: no schema holds
+// them. A grammar does with tool_choice required or a name, and for each tool whose function has strict true; what of a schema
+// is supported is as in response_format, which excludes a call that has to be made. tool_choice with a name shows
+// the model all tools and lets it make one call; none reads nothing as a call and shows the model no tools.
 //
 // # Answers
 //
