@@ -70,7 +70,8 @@
 //	                       cut at max_tokens. A model that reasons does so first. What of a schema is
 //	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
 //	tools                  functions, up to 1024, of a model that calls tools: see Tools
-//	tool_choice            none, auto, required, or the name of a function
+//	tool_choice            none, auto, required, {"type": "function"} with a name, or {"type": "allowed_tools"}: the model is shown
+//	                       no others
 //	parallel_tool_calls    false: calls after the first are left out
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
