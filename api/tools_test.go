@@ -265,3 +265,10 @@ func TestAllowedTools(t *testing.T) {
 		}
 	}
 }
+
+func TestMessagesToolChoiceNameIsAString(t *testing.T) {
+	s := serve(t, caller("hermes", "x"), Options{})
+	if a := s.post("/v1/messages/count_tokens", `{"model":"M","messages":[{"role":"user","content":"hi"}],"tool_choice":{"type":"auto","name":{}}}`); a.status != 400 || !strings.Contains(string(a.body), "tool_choice.name") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
