@@ -339,10 +339,10 @@ func (t *translation) anthropicTools() {
 		return
 	}
 	defer t.in.inner(c)
-	c.string("name") // which only a tool needs
 	if c.bool("disable_parallel_tool_use", false) {
 		t.set("parallel_tool_calls", false, "tool_choice.disable_parallel_tool_use")
 	}
+	c.string("name") // also where it says nothing, it is a string
 	switch kind := c.string("type"); kind {
 	case "auto", "none":
 		t.set("tool_choice", kind, "tool_choice")

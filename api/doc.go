@@ -69,12 +69,10 @@
 //	                       request has one form. An answer ends where its form does, also before min_tokens, and is
 //	                       cut at max_tokens. A model that reasons does so first. What of a schema is
 //	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
-//	tools                  functions, with names of letters, digits and _-.:/ and a JSON schema each; the chat template tells the
-//	                       model of them, and a model whose template does not is a 400. strict holds a call's arguments to
-//	                       the schema
-//	tool_choice            auto, none (the model is not told of tools), required, or a function by name: the last two hold the
-//	                       answer to calls whose arguments the schemas allow
-//	parallel_tool_calls    false leaves calls after the first out
+//	tools                  functions, up to 1024, of a model that calls tools: see Tools
+//	tool_choice            none, auto, required, {"type": "function"} with a name, or {"type": "allowed_tools"}: the model is shown
+//	                       no others
+//	parallel_tool_calls    false: calls after the first are left out
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
 //	                       stand in for the fields; 429 when the first token is predicted to come later
@@ -84,6 +82,19 @@
 //	user                   whose request it is, for fairness between callers; with API keys the key says that
 //	cache_salt             parts prefix caches; with API keys, only within one key
 //	stream_options         only with stream; continuous_usage_stats only with include_usage
+//
+// # Tools
+//
+// Chat takes tools of type function; functions and function_call, which came before them, are refused. A name is 1 to 128
+// letters, digits and characters of _-.:/. The chat template says in which of toolcall.Formats a model calls tools, or
+// --tool-call-parser does; a model without one gets no tools: 400.
+//
+// Calls are read out of the answer: message.tool_calls, or in a stream delta.tool_calls, in which a call begins with its id and
+// name and goes on with parts of its arguments. The finish_reason of an answer with calls is tool_calls; of one that was cut at
+// max_tokens it is length, and the last arguments may be a part. With auto, arguments are what the model wrote: no schema holds
+// them. A grammar does with tool_choice required or a name, and for each tool whose function has strict true; what of a schema
+// is supported is as in response_format, which excludes a call that has to be made. tool_choice with a name shows
+// the model all tools and lets it make one call; none reads nothing as a call and shows the model no tools.
 //
 // # Answers
 //
@@ -98,12 +109,6 @@
 // gave the field and most clients read; vLLM's newer name for it, reasoning, is understood in earlier
 // turns and not sent. White space around reasoning is dropped. Log probabilities and token ids are of
 // all tokens, reasoning and marks included. Completions are text as the model writes it.
-//
-// Calls of tools are read out of chat's answers (package toolcall has the formats): message.tool_calls, with content null when there
-// is none beside them, and delta.tool_calls, where a call's first delta has its index, id, type and name, and the later ones its
-// index and more of its arguments. Arguments are as the model writes them where that is JSON. finish_reason is tool_calls, or
-// length for an answer that was cut off, whose last call may lack its end. What only looks like a call is content. A tool that
-// the request does not have may be called: models make names up.
 //
 // Log probabilities are floored at -9999. In the legacy lists of completions a token that is part
 // of a character is written bytes:\xNN, and text_offset counts characters (code points).

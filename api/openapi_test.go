@@ -87,6 +87,7 @@ func TestOpenAPIIsTrue(t *testing.T) {
 		{"POST", "/v1/chat/completions", chat + `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"logprobs":true,"return_token_ids":true}`},
 		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `,{"type":"function","function":{"name":"now","strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`},
 		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `],"tool_choice":{"type":"function","function":{"name":"weather"}},"stream":true}`},
+		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"weather"}}]}}}`},
 		{"POST", "/v1/chat/completions", chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}}`},
 		{"POST", "/v1/chat/completions", chat + `,"structured_outputs":{"json":"{\"type\":\"object\"}","whitespace_pattern":" ?"},"response_format":{"type":"text"}}`},
 		{"POST", "/v1/completions", `{"model":"M","prompt":"hi","structured_outputs":{"choice":["a","b"]}}`},

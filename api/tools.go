@@ -97,28 +97,85 @@ func (s *toolset) choose(o *object, at map[string]int) {
 		}
 	} else {
 		c := o.object("tool_choice")
-		if kind := c.string("type"); kind != "function" {
-			c.fail("type", "%q is not function", shorten(kind, 40))
-		}
-		f := c.object("function")
-		if f == nil {
-			c.fail("function", "is missing")
-		} else {
-			name := f.string("name")
-			i, ok := at[name]
-			if !ok {
-				f.fail("name", "%q is none of the request's tools", shorten(name, 60))
-			} else {
-				s.tools, s.strict = s.tools[i:i+1], s.strict[i:i+1]
-			}
-			c.inner(f)
+		switch kind := c.string("type"); kind {
+		case "function":
+			s.name(c, at)
+		case "allowed_tools":
+			s.allow(c, at, o.fields["tools"])
+		default:
+			c.fail("type", "%q is not one of function and allowed_tools", shorten(kind, 40))
 		}
 		o.inner(c)
-		s.required, s.several, s.field = true, false, "tool_choice"
 	}
 	if len(s.tools) == 0 {
 		o.fail("tool_choice", "there are no tools")
 	}
+}
+
+// namedTool is the index of the tool that the field function of t names.
+func namedTool(t *object, at map[string]int) (int, bool) {
+	f := t.object("function")
+	if f == nil {
+		t.fail("function", "is missing")
+		return 0, false
+	}
+	name := f.string("name")
+	i, ok := at[name]
+	if !ok {
+		f.fail("name", "%q is none of the request's tools", shorten(name, 60))
+	}
+	t.inner(f)
+	return i, ok
+}
+
+// name lets only the tool be called that c names.
+func (s *toolset) name(c *object, at map[string]int) {
+	if i, ok := namedTool(c, at); ok {
+		s.tools, s.strict = s.tools[i:i+1], s.strict[i:i+1]
+	}
+	s.required, s.several, s.field = true, false, "tool_choice"
+}
+
+// allow leaves out the tools that c does not allow; the model does not see them. all are the tools as they came.
+func (s *toolset) allow(c *object, at map[string]int, all jsontext.Value) {
+	a := c.object("allowed_tools")
+	if a == nil {
+		c.fail("allowed_tools", "is missing")
+		return
+	}
+	allowed, none := make([]bool, len(s.tools)), true
+	for _, t := range a.objects("tools") {
+		none = false
+		if i, ok := namedTool(t, at); ok {
+			allowed[i] = true
+		}
+	}
+	if none {
+		a.fail("tools", "is empty or missing")
+	}
+	switch mode := a.string("mode"); mode {
+	case "auto":
+	case "required":
+		s.required, s.field = true, "tool_choice"
+	default:
+		a.fail("mode", "%q is not one of auto and required", shorten(mode, 40))
+	}
+	c.inner(a)
+	if c.err != nil || all == nil {
+		return
+	}
+	old := *s
+	s.tools, s.strict, s.raw = nil, nil, jsontext.Value("[")
+	for i, v := range elements(all) {
+		if i < len(allowed) && allowed[i] {
+			if len(s.tools) > 0 {
+				s.raw = append(s.raw, ',')
+			}
+			s.raw = append(s.raw, v...)
+			s.tools, s.strict = append(s.tools, old.tools[i]), append(s.strict, old.strict[i])
+		}
+	}
+	s.raw = append(s.raw, ']')
 }
 
 // toolName reports whether a name can be written in every format.

@@ -195,7 +195,7 @@ func TestToolRequests(t *testing.T) {
 		{f(`"name":"f","strict":"x"`), "tools[0].function.strict"}, {`"tools":[` + weatherTool + `,` + weatherTool + `]`, "tools[1].function.name"},
 		{`"tool_choice":"required"`, "tool_choice"}, {`"tools":[` + weatherTool + `],"tool_choice":"any"`, "tool_choice"},
 		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"function","function":{"name":"x"}}`, "tool_choice.function.name"},
-		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"allowed_tools"}`, "tool_choice.type"}, {`"parallel_tool_calls":5`, "parallel_tool_calls"},
+		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"custom"}`, "tool_choice.type"}, {`"parallel_tool_calls":5`, "parallel_tool_calls"},
 		{f(`"name":"f","strict":true,"parameters":{"type":"strin"}`), "tools[0].function.strict"},
 		{f(`"name":"f","parameters":{"type":"strin"}`) + `,"tool_choice":"required"`, "tool_choice"},
 		{`"tools":[` + weatherTool + `],"tool_choice":"required","response_format":{"type":"json_object"}`, "response_format"},
@@ -225,4 +225,50 @@ func TestToolRequests(t *testing.T) {
 	}
 	plain := serve(t, says("x"), Options{})
 	plain.refused(plain.post("/v1/chat/completions", chatBody(`"tools":[`+weatherTool+`]`)), 400, "tools")
+}
+
+func TestAllowedTools(t *testing.T) {
+	const two = `{"tools":[` + weatherTool + `,{"type":"function","function":{"name":"now"}}],"tool_choice":{"type":"allowed_tools","allowed_tools":`
+	for _, c := range []struct{ choice, tools, failure string }{
+		{`{"mode":"auto","tools":[{"type":"function","function":{"name":"now"}}]}`, "now", ""},
+		{`{"mode":"required","tools":[{"function":{"name":"now"}},{"function":{"name":"weather"}}]}`, "weather now", ""},
+		{`{"mode":"auto","tools":[{"function":{"name":"nope"}}]}`, "", "tool_choice.allowed_tools.tools[0].function.name"},
+		{`{"mode":"auto","tools":[{}]}`, "", "tool_choice.allowed_tools.tools[0].function"},
+		{`{"mode":"auto","tools":[]}`, "", "tool_choice.allowed_tools.tools"},
+		{`{"mode":"none","tools":[{"function":{"name":"now"}}]}`, "", "tool_choice.allowed_tools.mode"},
+		{`null`, "", "tool_choice.allowed_tools"},
+	} {
+		o, err := parseObject([]byte(two + c.choice + "}}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := readTools(o)
+		if c.failure != "" {
+			if o.err == nil || asError(o.err).param != c.failure {
+				t.Errorf("%s: %v, want an error of %s", c.choice, o.err, c.failure)
+			}
+			continue
+		}
+		var names, shown []string
+		for _, tool := range s.tools {
+			names = append(names, tool.Name)
+		}
+		var raw []struct{ Function struct{ Name string } }
+		if err := json.Unmarshal(s.raw, &raw); err != nil || o.err != nil {
+			t.Fatalf("%s: %v %v", c.choice, err, o.err)
+		}
+		for _, r := range raw {
+			shown = append(shown, r.Function.Name)
+		}
+		if got := strings.Join(names, " "); got != c.tools || strings.Join(shown, " ") != got || s.required != strings.Contains(c.choice, "required") {
+			t.Errorf("%s: %q are read, %q are shown, required %v", c.choice, names, shown, s.required)
+		}
+	}
+}
+
+func TestMessagesToolChoiceNameIsAString(t *testing.T) {
+	s := serve(t, caller("hermes", "x"), Options{})
+	if a := s.post("/v1/messages/count_tokens", `{"model":"M","messages":[{"role":"user","content":"hi"}],"tool_choice":{"type":"auto","name":{}}}`); a.status != 400 || !strings.Contains(string(a.body), "tool_choice.name") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
 }
