@@ -221,7 +221,7 @@ func (g *generation) constrain(ctx context.Context, s structured) error {
 	}
 	expr, err := toolcall.Expr(g.model.Tools.Parser, rule)
 	if err != nil {
-		return constraintError(t.field, err)
+		return invalid(t.field, "%s", strings.ToValidUTF8(shorten(err.Error(), 600), "")) // which names the tool
 	}
 	return g.compile(ctx, structured{t.field, expr})
 }

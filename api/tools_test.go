@@ -223,6 +223,9 @@ func TestToolRequests(t *testing.T) {
 			t.Errorf("%s: held to a grammar: %v", c.fields, held)
 		}
 	}
+	if msg := s.refused(s.post("/v1/chat/completions", chatBody(f(`"name":"f","parameters":{"type":"strin"}`)+`,"tool_choice":"required"`)), 400, "tool_choice"); !strings.Contains(msg, "tool f: ") {
+		t.Errorf("the tool is not named: %s", msg)
+	}
 	plain := serve(t, says("x"), Options{})
 	plain.refused(plain.post("/v1/chat/completions", chatBody(`"tools":[`+weatherTool+`]`)), 400, "tools")
 }
