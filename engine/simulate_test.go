@@ -19,7 +19,7 @@ import (
 	"github.com/openinfer-go/openinfer/models/configs"
 )
 
-func openSim(t *testing.T, card string, change func(*Options), names ...string) *Engine {
+func openSim(t testing.TB, card string, change func(*Options), names ...string) *Engine {
 	t.Helper()
 	o := Options{Device: "sim:" + card, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	for _, name := range names {
