@@ -37,7 +37,7 @@ func Compile(ctx context.Context, e Expr, v *Vocabulary) (g *Grammar, err error)
 			panic(p)
 		}
 	}()
-	b := &builder{ctx: ctx, v: v, nums: map[*rule]int32{}}
+	b := newBuilder(ctx, v)
 	b.number(&rule{"root", e})
 	g = &Grammar{v: v}
 	for i := 0; i < len(b.rules); i++ {

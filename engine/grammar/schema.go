@@ -28,7 +28,7 @@ func SchemaWithSpace(schema []byte, space Expr, own bool) (Expr, error) {
 		return Expr{}, err
 	}
 	c := &compiler{root: root, rules: map[string]Expr{}, ids: map[*value]int{}, space: white, dfas: map[string]*dfa{}, same: map[string]Expr{},
-		check: &builder{ctx: context.Background(), v: &Vocabulary{}, nums: map[*rule]int32{}}}
+		check: newBuilder(context.Background(), &Vocabulary{})}
 	if own {
 		c.space = named("white space", space)
 	}
