@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // Grammar is an expression compiled for a vocabulary. It may be used from any goroutine.
@@ -17,6 +18,7 @@ type Grammar struct {
 	start []int32 // by rule
 	left  []int32 // bytes at least from a state to the end of its rule
 	first *set
+	runs  []atomic.Pointer[run] // by state, as far as asked for
 
 	mu    sync.Mutex
 	bytes int             // that sets take, about
@@ -55,12 +57,13 @@ func Compile(ctx context.Context, e Expr, v *Vocabulary) (g *Grammar, err error)
 		return nil, &Error{"", fmt.Sprintf("rule %q begins with itself, which is not supported", b.rules[r].name)}
 	}
 	g.forget()
+	g.runs = make([]atomic.Pointer[run], len(g.final))
 	g.first = g.closed([]config{{g.start[0], nil}}, false, false)
 	return g, nil
 }
 
-// append adds the states of the next rule. Bytes that the vocabulary cannot spell alone are left out, so that what a
-// state allows always can be said.
+// append adds the states of the next rule, whose automaton becomes g's. Bytes that the vocabulary cannot spell alone are
+// left out, so that what a state allows always can be said.
 func (g *Grammar) append(d *dfa) {
 	first := int32(len(g.final))
 	g.start = append(g.start, first)
@@ -68,56 +71,75 @@ func (g *Grammar) append(d *dfa) {
 		d = &dfa{[][]edge{nil}, [][]call{nil}, []bool{false}}
 	}
 	for i := range d.final {
-		var edges []edge
-		for _, e := range d.edges[i] {
-			for lo := e.lo; lo <= e.hi; {
-				hi := lo
-				if lo >= firstControl {
-					hi = e.hi
-				} else if !g.v.spells[lo] {
-					lo++
-					continue
-				}
-				for hi < min(e.hi, 255) && g.v.spells[hi+1] {
-					hi++
-				}
-				edges = append(edges, edge{lo, hi, first + e.to})
-				lo = hi + 1
+		if edges := d.edges[i]; slices.ContainsFunc(edges, g.v.unspelt) {
+			d.edges[i] = nil
+			for _, e := range edges {
+				d.edges[i] = g.v.spelt(d.edges[i], e)
 			}
 		}
-		var calls []call
-		for _, c := range d.calls[i] {
-			calls = append(calls, call{c.rule, first + c.to})
+		for k := range d.edges[i] {
+			d.edges[i][k].to += first
 		}
-		g.edges, g.calls, g.final = append(g.edges, edges), append(g.calls, calls), append(g.final, d.final[i])
+		for k := range d.calls[i] {
+			d.calls[i][k].to += first
+		}
 	}
+	g.edges, g.calls, g.final = append(g.edges, d.edges...), append(g.calls, d.calls...), append(g.final, d.final...)
+}
+
+// unspelt reports whether the vocabulary cannot spell some byte of e alone.
+func (v *Vocabulary) unspelt(e edge) bool {
+	return e.lo < firstControl && v.spellsFrom[e.lo] <= e.hi
+}
+
+// spelt appends the parts of e that the vocabulary can spell.
+func (v *Vocabulary) spelt(edges []edge, e edge) []edge {
+	if !v.unspelt(e) {
+		return append(edges, e)
+	}
+	for lo := e.lo; lo <= e.hi; {
+		if to := v.spellsFrom[lo]; to > lo {
+			edges = append(edges, edge{lo, min(to-1, e.hi), e.to})
+			lo = to
+		} else {
+			lo++
+		}
+	}
+	return edges
 }
 
 // measure fills left: the least solution, found by letting every improvement go on to whom it concerns.
 func (g *Grammar) measure() {
 	n := len(g.final)
-	ruleOf := make(map[int32]int32, len(g.start))
+	ruleOf := make([]int32, n) // one more than the rule that begins at a state
 	for r, s := range g.start {
-		ruleOf[s] = int32(r)
+		ruleOf[s] = int32(r) + 1
 	}
 	type user struct{ state, rule int32 } // rule -1: by an edge
-	back := make([][]user, n)
-	type caller struct{ state, to int32 }
-	callers := make([][]caller, len(g.start))
+	back := newLists[user](n)
+	callers := newLists[call](len(g.start)) // rule: the state that calls
+	for fill := range 2 {
+		for s := range n {
+			for _, e := range g.edges[s] {
+				back.add(e.to, user{int32(s), -1})
+			}
+			for _, c := range g.calls[s] {
+				back.add(c.to, user{int32(s), c.rule})
+				callers.add(c.rule, call{int32(s), c.to})
+			}
+		}
+		if fill == 0 {
+			back.counted()
+			callers.counted()
+		}
+	}
 	g.left = make([]int32, n)
-	var todo []int32
+	todo := make([]int32, 0, n)
 	for s := range n {
 		g.left[s] = never
 		if g.final[s] {
 			g.left[s] = 0
 			todo = append(todo, int32(s))
-		}
-		for _, e := range g.edges[s] {
-			back[e.to] = append(back[e.to], user{int32(s), -1})
-		}
-		for _, c := range g.calls[s] {
-			back[c.to] = append(back[c.to], user{int32(s), c.rule})
-			callers[c.rule] = append(callers[c.rule], caller{int32(s), c.to})
 		}
 	}
 	improve := func(s, d int32) {
@@ -128,20 +150,45 @@ func (g *Grammar) measure() {
 	}
 	for i := 0; i < len(todo); i++ {
 		s := todo[i]
-		for _, u := range back[s] {
+		for _, u := range back.of(s) {
 			if u.rule < 0 {
 				improve(u.state, g.left[s]+1)
 			} else {
 				improve(u.state, g.left[s]+g.left[g.start[u.rule]])
 			}
 		}
-		if r, ok := ruleOf[s]; ok {
-			for _, c := range callers[r] {
-				improve(c.state, g.left[s]+g.left[c.to])
+		if r := ruleOf[s]; r > 0 {
+			for _, c := range callers.of(r - 1) {
+				improve(c.rule, g.left[s]+g.left[c.to])
 			}
 		}
 	}
 }
+
+// lists are one list for each of some numbers, in one piece: what belongs to them is added twice, counted between.
+type lists[T any] struct {
+	at  []int32
+	all []T
+}
+
+func newLists[T any](n int) *lists[T] { return &lists[T]{at: make([]int32, n+2)} }
+
+func (l *lists[T]) add(i int32, t T) {
+	if l.at[i+1]++; l.all != nil {
+		l.all[l.at[i+1]-1] = t
+	}
+}
+
+// counted lays the lists out: at[i+1] is where the next of i goes, and in the end where the list after it begins.
+func (l *lists[T]) counted() {
+	sum := int32(0)
+	for i := 1; i < len(l.at); i++ {
+		l.at[i], sum = sum, sum+l.at[i]
+	}
+	l.all = make([]T, max(sum, 1))
+}
+
+func (l *lists[T]) of(i int32) []T { return l.all[l.at[i]:l.at[i+1]] }
 
 // prune drops ways that lead to no end.
 func (g *Grammar) prune() {

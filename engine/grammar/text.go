@@ -172,6 +172,11 @@ func (s *set) takes(b *below) bool {
 	if b.high == brokenHigh || s.pops {
 		return false
 	}
+	if len(s.configs) == 1 {
+		if taken, known := s.g.takes(s.configs[0].state, b); known {
+			return taken
+		}
+	}
 	for range b.deep {
 		t := s.textOf()
 		if t.to == dead || t.to.pops || b.ascii[0]&^t.ascii[0]|b.ascii[1]&^t.ascii[1] != 0 || b.high == validHigh && !t.high {
@@ -181,6 +186,97 @@ func (s *set) takes(b *below) bool {
 			return true
 		}
 		s = t.to
+	}
+	return true
+}
+
+// run is a text of one state instead of a set: as long as no rule is called or returns, what a state reads does not
+// depend on who called, and the sets on the way need not be made.
+type run struct {
+	to    int32 // -1: nothing to gain
+	ascii [2]uint64
+	high  bool
+}
+
+var noRun = &run{to: -1}
+
+// takes is what a set of one config of that state takes; not known where a rule is called or returns on the way.
+func (g *Grammar) takes(state int32, b *below) (taken, known bool) {
+	for range b.deep {
+		r := g.runOf(state)
+		switch {
+		case r.to < 0:
+			return false, false
+		case b.ascii[0]&^r.ascii[0]|b.ascii[1]&^r.ascii[1] != 0 || b.high == validHigh && !r.high:
+			return false, true
+		case r.to == state:
+			return true, true
+		}
+		state = r.to
+	}
+	return true, true
+}
+
+// still reports whether no rule is called or returns at a state.
+func (g *Grammar) still(state int32) bool { return len(g.calls[state]) == 0 && !g.final[state] }
+
+func (g *Grammar) runOf(state int32) *run {
+	if r := g.runs[state].Load(); r != nil {
+		return r
+	}
+	r := noRun
+	longest := int32(0)
+	edges := g.edges[state]
+	for i, e := range edges { // edges that touch and lead to one state are one
+		if n := min(e.hi, 0x7F) - e.lo + 1; n > longest && e.lo <= 0x7F {
+			longest = n
+			r = &run{to: edges[i].to}
+		}
+	}
+	if r.to >= 0 && (!g.still(state) || !g.still(r.to)) {
+		r = noRun
+	}
+	if r.to >= 0 {
+		for _, e := range edges {
+			if e.to == r.to {
+				for b := e.lo; b <= min(e.hi, 0x7F); b++ {
+					r.ascii[b/64] |= 1 << (b % 64)
+				}
+			}
+		}
+		r.high = g.leads(state, whole, r.to)
+	}
+	g.runs[state].Store(r)
+	return r
+}
+
+// leads is set's, of states.
+func (g *Grammar) leads(state int32, u utf8State, to int32) bool {
+	for _, want := range utf8Edges[u] {
+		if want.hi < 0x80 {
+			continue
+		}
+		at, last := want.lo, int32(-1)
+		for _, e := range g.edges[state] {
+			if e.hi < at || e.lo > want.hi {
+				continue
+			}
+			if e.lo > at {
+				return false
+			}
+			at = e.hi + 1
+			if want.to == int32(whole) {
+				if e.to != to {
+					return false
+				}
+			} else if e.to != last && (!g.still(e.to) || !g.leads(e.to, utf8State(want.to), to)) {
+				return false
+			}
+			last = e.to
+		}
+		if at <= want.hi {
+			return false
+		}
 	}
 	return true
 }

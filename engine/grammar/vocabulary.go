@@ -13,8 +13,9 @@ type Vocabulary struct {
 	controlN map[int32]int32 // of a control token: its place in controls
 	ends     []int32
 	isEnd    map[int32]bool
-	spells   [256]bool // by a token of its own
-	single   [256][]int32
+	single   [256][]int32 // tokens of one byte
+
+	spellsFrom [firstControl]int32 // the first byte from one on that none of single spells
 
 	// By node, without the root, whose depth is 0. A node's subtree is what stands before end.
 	label []byte
@@ -64,9 +65,18 @@ func NewVocabulary(tokens []Token, ends []int32) *Vocabulary {
 			v.tokens[i] = t.Bytes
 			order = append(order, id)
 			if len(t.Bytes) == 1 {
-				v.spells[t.Bytes[0]] = true
 				v.single[t.Bytes[0]] = append(v.single[t.Bytes[0]], id)
 			}
+		}
+	}
+	for b := int32(firstControl - 1); b >= 0; b-- {
+		switch {
+		case len(v.single[b]) == 0:
+			v.spellsFrom[b] = b
+		case b == firstControl-1:
+			v.spellsFrom[b] = firstControl
+		default:
+			v.spellsFrom[b] = v.spellsFrom[b+1]
 		}
 	}
 	slices.SortFunc(order, func(a, b int32) int { return bytes.Compare(v.tokens[a], v.tokens[b]) })
