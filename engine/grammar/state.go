@@ -272,7 +272,9 @@ func (s *set) allowed() []uint32 {
 		v := s.g.v
 		mask := make([]uint32, v.words())
 		if len(s.configs) > 0 && s.configs[0].stack.open() {
-			s.work = v.walk(mask, -1, s, maxWalk, func(node int32) { s.pop = append(s.pop, node) })
+			w := s.g.walker(mask, maxWalk, func(node int32) { s.pop = append(s.pop, node) })
+			w.all(s)
+			s.work = w.work
 		} else {
 			s.compose(mask)
 		}
@@ -318,9 +320,11 @@ func (s *set) compose(mask []uint32) {
 		left -= base.work
 		if c.stack != nil && len(base.pop) > 0 {
 			after := g.closed([]config{{c.stack.to, c.stack.up}}, false, false)
+			w := g.walker(mask, left, func(int32) {})
 			for _, node := range base.pop {
-				left -= g.v.walk(mask, node, after, left, func(int32) {})
+				w.below(node, g.at(after))
 			}
+			left -= w.work
 		}
 	}
 	for _, c := range s.configs {

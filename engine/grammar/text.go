@@ -20,11 +20,11 @@ const (
 	brokenHigh           // otherwise, or the node stands within a character that began before it
 )
 
-// lookBelow fills below.
-func (v *Vocabulary) lookBelow() {
+// lookBelow fills below. It returns where a character stands after each node.
+func (v *Vocabulary) lookBelow() (at []utf8State) {
 	n := len(v.label)
 	v.below = make([]below, n)
-	at := make([]utf8State, n) // after the node
+	at = make([]utf8State, n)
 	up := make([]int32, n)
 	path := make([]int32, v.deep+1)
 	path[0] = -1
@@ -66,6 +66,7 @@ func (v *Vocabulary) lookBelow() {
 		}
 		to.deep = max(to.deep, long)
 	}
+	return at
 }
 
 // utf8State is where a character stands.

@@ -25,6 +25,7 @@ type Vocabulary struct {
 	ids   []int32
 	deep  int
 	below []below
+	text  textTokens
 }
 
 // control are tokens of one text that stand for structure and are never part of free text.
@@ -105,61 +106,9 @@ func NewVocabulary(tokens []Token, ends []int32) *Vocabulary {
 		v.end[n] = int32(len(v.label))
 	}
 	v.first = append(v.first, int32(len(v.ids)))
-	v.lookBelow()
+	at := v.lookBelow()
+	v.lookText(at)
 	return v
 }
 
 func (v *Vocabulary) words() int { return (v.size + 31) / 32 }
-
-// walk sets in mask every token below node i, whose state is s, that s lets in; i -1 is the root. reached is told
-// each node after which a rule has returned to who is not known. It returns its work, in ways looked at, and stops where that
-// is most.
-func (v *Vocabulary) walk(mask []uint32, i int32, s *set, most int, reached func(node int32)) (work int) {
-	if len(s.configs) == 0 {
-		return 1
-	}
-	end, base := int32(len(v.label)), uint16(0)
-	if i >= 0 {
-		end, base = v.end[i], v.depth[i]
-	}
-	sets := make([]*set, v.deep-int(base)+1)
-	sets[0] = s
-	for i++; i < end && work < most; {
-		d := v.depth[i] - base
-		if v.below[i].opens && sets[d-1].takes(&v.below[i]) {
-			work++
-			v.take(mask, v.first[i], v.first[v.end[i]])
-			i = v.end[i]
-			continue
-		}
-		next := sets[d-1].step(v.label[i])
-		if next == dead {
-			work++
-			i = v.end[i]
-			continue
-		}
-		work += next.cost
-		sets[d] = next
-		v.take(mask, v.first[i], v.first[i+1])
-		if next.pops {
-			reached(i)
-		}
-		switch {
-		case len(next.configs) == 0:
-			i = v.end[i]
-		case v.end[i] > i+1 && !v.below[i].opens && next.takes(&v.below[i]):
-			v.take(mask, v.first[i+1], v.first[v.end[i]])
-			i = v.end[i]
-		default:
-			i++
-		}
-	}
-	return work
-}
-
-// take sets v.ids from first to end in mask.
-func (v *Vocabulary) take(mask []uint32, first, end int32) {
-	for _, id := range v.ids[first:end] {
-		mask[id/32] |= 1 << (id % 32)
-	}
-}
