@@ -1,6 +1,9 @@
 package grammar
 
-import "unicode/utf8"
+import (
+	"slices"
+	"unicode/utf8"
+)
 
 // walker finds the tokens that a set lets in, by a walk through the vocabulary's trie.
 type walker struct {
@@ -181,16 +184,28 @@ func (w *walker) text(f frame) {
 		chain = append(chain, r.to)
 	}
 	chars := len(chain) - 1 // that may be read
-	if endless || chars == t.most {
-		for i, m := range t.mask {
-			w.mask[i] |= m
-		}
+	if endless {
 		chars = t.most
-	} else {
+	}
+	fits := 0
+	for _, ids := range t.ids[:chars+1] {
+		fits += len(ids)
+	}
+	if 2*fits < t.total { // whichever touches fewer bits
 		for _, ids := range t.ids[:chars+1] {
 			for _, id := range ids {
 				w.mask[id/32] |= 1 << (id % 32)
 			}
+		}
+	} else {
+		mask := slices.Clone(t.mask)
+		for _, ids := range t.ids[chars+1:] {
+			for _, id := range ids {
+				mask[id/32] &^= 1 << (id % 32)
+			}
+		}
+		for i, m := range mask {
+			w.mask[i] |= m
 		}
 	}
 	at := func(n int) frame { return frame{state: chain[min(n, len(chain)-1)], stack: f.stack} }
@@ -237,6 +252,7 @@ type textTokens struct {
 	most  int       // characters of the longest
 	ids   [][]int32 // by characters, of which the last may be begun only
 	mask  []uint32  // all of them
+	total int
 	exits []exit
 	nodes [][]int32 // by characters, that end there and have more below
 }
@@ -287,6 +303,7 @@ func (v *Vocabulary) lookText(at []utf8State) {
 		}
 		t.ids = put(t.ids, chars, v.ids[v.first[i]:v.first[i+1]]...)
 		v.take(t.mask, v.first[i], v.first[i+1])
+		t.total += int(v.first[i+1] - v.first[i])
 		t.most = max(t.most, chars)
 		i++
 	}
