@@ -11,10 +11,8 @@ import (
 
 // Grammar is an expression compiled for a vocabulary. It may be used from any goroutine.
 type Grammar struct {
+	dfa   // of all rules
 	v     *Vocabulary
-	edges [][]edge // by state; states of all rules
-	calls [][]call
-	final []bool
 	start []int32 // by rule
 	left  []int32 // bytes at least from a state to the end of its rule
 	first *set
@@ -62,29 +60,27 @@ func Compile(ctx context.Context, e Expr, v *Vocabulary) (g *Grammar, err error)
 	return g, nil
 }
 
-// append adds the states of the next rule, whose automaton becomes g's. Bytes that the vocabulary cannot spell alone are
+// append adds the states of the next rule. Bytes that the vocabulary cannot spell alone are
 // left out, so that what a state allows always can be said.
 func (g *Grammar) append(d *dfa) {
 	first := int32(len(g.final))
 	g.start = append(g.start, first)
 	if len(d.final) == 0 {
-		d = &dfa{[][]edge{nil}, [][]call{nil}, []bool{false}}
+		d.add(nil, nil, false)
 	}
+	var edges []edge
+	var calls []call
 	for i := range d.final {
-		if edges := d.edges[i]; slices.ContainsFunc(edges, g.v.unspelt) {
-			d.edges[i] = nil
-			for _, e := range edges {
-				d.edges[i] = g.v.spelt(d.edges[i], e)
-			}
+		edges, calls = edges[:0], calls[:0]
+		for _, e := range d.edges(int32(i)) {
+			e.to += first
+			edges = g.v.spelt(edges, e)
 		}
-		for k := range d.edges[i] {
-			d.edges[i][k].to += first
+		for _, c := range d.calls(int32(i)) {
+			calls = append(calls, call{c.rule, c.to + first})
 		}
-		for k := range d.calls[i] {
-			d.calls[i][k].to += first
-		}
+		g.add(edges, calls, d.final[i])
 	}
-	g.edges, g.calls, g.final = append(g.edges, d.edges...), append(g.calls, d.calls...), append(g.final, d.final...)
 }
 
 // unspelt reports whether the vocabulary cannot spell some byte of e alone.
@@ -119,13 +115,13 @@ func (g *Grammar) measure() {
 	back := newLists[user](n)
 	callers := newLists[call](len(g.start)) // rule: the state that calls
 	for fill := range 2 {
-		for s := range n {
-			for _, e := range g.edges[s] {
-				back.add(e.to, user{int32(s), -1})
+		for s := range int32(n) {
+			for _, e := range g.edges(s) {
+				back.add(e.to, user{s, -1})
 			}
-			for _, c := range g.calls[s] {
-				back.add(c.to, user{int32(s), c.rule})
-				callers.add(c.rule, call{int32(s), c.to})
+			for _, c := range g.calls(s) {
+				back.add(c.to, user{s, c.rule})
+				callers.add(c.rule, call{s, c.to})
 			}
 		}
 		if fill == 0 {
@@ -192,12 +188,24 @@ func (l *lists[T]) of(i int32) []T { return l.all[l.at[i]:l.at[i+1]] }
 
 // prune drops ways that lead to no end.
 func (g *Grammar) prune() {
-	for s := range g.final {
-		g.edges[s] = slices.DeleteFunc(g.edges[s], func(e edge) bool { return g.left[e.to] >= never })
-		g.calls[s] = slices.DeleteFunc(g.calls[s], func(c call) bool {
-			return g.left[c.to] >= never || g.left[g.start[c.rule]] >= never
-		})
+	all := g.dfa
+	edges, calls := all.out[:0], all.outCalls[:0] // what is written has been read
+	from, fromCalls := int32(0), int32(0)
+	for s := range all.final {
+		for _, e := range all.out[from:all.outEnd[s]] {
+			if g.left[e.to] < never {
+				edges = append(edges, e)
+			}
+		}
+		for _, c := range all.outCalls[fromCalls:all.callEnd[s]] {
+			if g.left[c.to] < never && g.left[g.start[c.rule]] < never {
+				calls = append(calls, c)
+			}
+		}
+		from, fromCalls = all.outEnd[s], all.callEnd[s]
+		all.outEnd[s], all.callEnd[s] = int32(len(edges)), int32(len(calls))
 	}
+	g.out, g.outCalls = slices.Clip(edges), slices.Clip(calls)
 }
 
 // leftRecursive returns a rule that calls itself before anything is read, -1: there is none.
@@ -213,7 +221,7 @@ func (g *Grammar) leftRecursive() int {
 				continue
 			}
 			seen[s] = true
-			for _, c := range g.calls[s] {
+			for _, c := range g.calls(s) {
 				firsts[r] = append(firsts[r], c.rule)
 				if g.left[g.start[c.rule]] == 0 {
 					todo = append(todo, c.to)

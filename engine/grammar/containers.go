@@ -219,7 +219,7 @@ func (s *spec) others(names []string) (all []more) {
 			}
 		}
 	}
-	key := Repeat(written(anyChar), 0, -1)
+	key := Repeat(anyWritten(), 0, -1)
 	if len(names) > 0 {
 		var taken []Expr
 		for _, name := range names {

@@ -6,10 +6,34 @@ import (
 )
 
 // dfa is a deterministic automaton but for its calls; state 0 is the first. With no states nothing satisfies it.
+// What leaves its states stands in one piece for all of them.
 type dfa struct {
-	edges [][]edge // sorted
-	calls [][]call
-	final []bool
+	final    []bool
+	out      []edge // sorted in each state
+	outEnd   []int32
+	outCalls []call
+	callEnd  []int32
+}
+
+// add adds a state.
+func (d *dfa) add(edges []edge, calls []call, final bool) {
+	d.out, d.outCalls = append(d.out, edges...), append(d.outCalls, calls...)
+	d.outEnd, d.callEnd = append(d.outEnd, int32(len(d.out))), append(d.callEnd, int32(len(d.outCalls)))
+	d.final = append(d.final, final)
+}
+
+func (d *dfa) edges(s int32) []edge {
+	if s == 0 {
+		return d.out[:d.outEnd[0]]
+	}
+	return d.out[d.outEnd[s-1]:d.outEnd[s]]
+}
+
+func (d *dfa) calls(s int32) []call {
+	if s == 0 {
+		return d.outCalls[:d.callEnd[0]]
+	}
+	return d.outCalls[d.callEnd[s-1]:d.callEnd[s]]
 }
 
 // newBuilder compiles rules for v until ctx ends.
@@ -20,7 +44,7 @@ func newBuilder(ctx context.Context, v *Vocabulary) *builder {
 // subsets are the sets of states that an automaton may be in after some text, each a state of the deterministic one. Of
 // a set those states are kept that something leaves, and the end.
 type subsets struct {
-	a       *nfa
+	a       nfa
 	end     int32
 	members []int32 // of all sets, sorted in each
 	at      []int32 // by set: where its members begin; one more than sets
@@ -31,6 +55,37 @@ type subsets struct {
 	search  int32
 	todo    []int32
 	found   []int32
+}
+
+// subsets are memory that was used before, or new: automata are compiled within automata, so that some are in use at a time.
+func (b *builder) subsets() *subsets {
+	n := len(b.idle)
+	if n == 0 {
+		return &subsets{a: nfa{b: b}}
+	}
+	u := b.idle[n-1]
+	b.idle = b.idle[:n-1]
+	a := &u.a
+	a.states, a.edges, a.eps, a.calls, a.deep = a.states[:0], a.edges[:0], a.eps[:0], a.calls[:0], 0
+	return u
+}
+
+// begin makes ready for the states of a, of which end is the end.
+func (u *subsets) begin(end int32) {
+	n := len(u.a.states)
+	u.end, u.search = end, 0
+	u.members, u.hashes, u.at = u.members[:0], u.hashes[:0], append(u.at[:0], 0)
+	u.alone, u.mark, u.table = zeros(u.alone, n), zeros(u.mark, n), zeros(u.table, 64)
+}
+
+// zeros returns n zeros, in list's memory if it is enough.
+func zeros(list []int32, n int) []int32 {
+	if cap(list) < n {
+		return make([]int32, n, n+n/4)
+	}
+	list = list[:n]
+	clear(list)
+	return list
 }
 
 func (n *nfaState) kept() bool { return n.edges != 0 || n.calls != 0 }
@@ -88,7 +143,7 @@ func (u *subsets) intern() int32 {
 	u.at = append(u.at, int32(len(u.members)))
 	u.table[free%uint64(len(u.table))] = id + 1
 	if 2*len(u.hashes) > len(u.table) {
-		u.table = make([]int32, 2*len(u.table))
+		u.table = zeros(u.table, 2*len(u.table))
 		for id, h := range u.hashes {
 			for ; u.table[h%uint64(len(u.table))] != 0; h++ {
 			}
@@ -109,17 +164,17 @@ func (b *builder) more() {
 
 // compile makes a deterministic automaton of e.
 func (b *builder) compile(e Expr) *dfa {
-	a := &nfa{b: b}
+	u := b.subsets()
+	defer func() { b.idle = append(b.idle, u) }()
+	a := &u.a
 	begin := a.state()
 	end := a.add(begin, e)
-	u := &subsets{a: a, end: end, at: []int32{0}, table: make([]int32, 64), alone: make([]int32, len(a.states)), mark: make([]int32, len(a.states))}
+	u.begin(end)
 	u.of(begin)
 	d := &dfa{}
 	var all, edges []edge
 	var calls, joined []call
 	var cuts, to []int32
-	var kept arena[edge]
-	var keptCalls arena[call]
 	for i := int32(0); i < int32(len(u.hashes)); i++ {
 		all, edges, calls, joined = all[:0], edges[:0], calls[:0], joined[:0]
 		final := false
@@ -179,7 +234,7 @@ func (b *builder) compile(e Expr) *dfa {
 			}
 			joined = append(joined, call{r, u.of(to...)})
 		}
-		d.edges, d.calls, d.final = append(d.edges, kept.keep(edges)), append(d.calls, keptCalls.keep(joined)), append(d.final, final)
+		d.add(edges, joined, final)
 	}
 	return d
 }
@@ -197,21 +252,6 @@ func apart(edges []edge) bool {
 	return true
 }
 
-// arena keeps many short lists in few pieces of memory.
-type arena[T any] struct{ free []T }
-
-func (a *arena[T]) keep(list []T) []T {
-	if len(list) == 0 {
-		return nil
-	}
-	if len(list) > cap(a.free)-len(a.free) {
-		a.free = make([]T, 0, max(len(list), min(4096, max(16, 2*cap(a.free)))))
-	}
-	from := len(a.free)
-	a.free = append(a.free, list...)
-	return a.free[from:len(a.free):len(a.free)]
-}
-
 // product is what both of an opAnd accept, or the first and not the second of an opMinus.
 func (b *builder) product(n *node) *dfa {
 	if d := b.made[n]; d != nil {
@@ -219,10 +259,8 @@ func (b *builder) product(n *node) *dfa {
 	}
 	x, y := b.compile(n.kids[0]), b.compile(n.kids[1])
 	for _, d := range []*dfa{x, y} {
-		for _, c := range d.calls {
-			if len(c) > 0 {
-				panic("grammar: a part that is not regular is intersected")
-			}
+		if len(d.outCalls) > 0 {
+			panic("grammar: a part that is not regular is intersected")
 		}
 	}
 	type pair struct{ x, y int32 } // y -1: the second has no way on
@@ -244,15 +282,16 @@ func (b *builder) product(n *node) *dfa {
 		return d
 	}
 	intern(pair{0, 0})
+	var edges []edge
 	for i := 0; i < len(pairs); i++ {
 		p := pairs[i]
 		var others []edge
 		inY := false
 		if p.y >= 0 {
-			others, inY = y.edges[p.y], y.final[p.y]
+			others, inY = y.edges(p.y), y.final[p.y]
 		}
-		var edges []edge
-		for _, e := range x.edges[p.x] {
+		edges = edges[:0]
+		for _, e := range x.edges(p.x) {
 			at := e.lo
 			for _, o := range others {
 				b.spend(1)
@@ -270,8 +309,7 @@ func (b *builder) product(n *node) *dfa {
 				edges = append(edges, edge{at, e.hi, intern(pair{e.to, -1})})
 			}
 		}
-		d.edges, d.calls = append(d.edges, edges), append(d.calls, nil)
-		d.final = append(d.final, x.final[p.x] && inY != minus)
+		d.add(edges, nil, x.final[p.x] && inY != minus)
 	}
 	d = d.trim()
 	b.made[n] = d
@@ -280,10 +318,15 @@ func (b *builder) product(n *node) *dfa {
 
 // trim drops states from which no end is reached.
 func (d *dfa) trim() *dfa {
-	back := make([][]int32, len(d.final))
-	for i, es := range d.edges {
-		for _, e := range es {
-			back[e.to] = append(back[e.to], int32(i))
+	back := newLists[int32](len(d.final))
+	for fill := range 2 {
+		for i := range int32(len(d.final)) {
+			for _, e := range d.edges(i) {
+				back.add(e.to, i)
+			}
+		}
+		if fill == 0 {
+			back.counted()
 		}
 	}
 	live := slices.Clone(d.final)
@@ -296,7 +339,7 @@ func (d *dfa) trim() *dfa {
 	for len(todo) > 0 {
 		s := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		for _, p := range back[s] {
+		for _, p := range back.of(s) {
 			if !live[p] {
 				live[p] = true
 				todo = append(todo, p)
@@ -307,6 +350,7 @@ func (d *dfa) trim() *dfa {
 	if !live[0] {
 		return out
 	}
+	var edges []edge
 	to := make([]int32, len(live))
 	n := int32(0)
 	for i, l := range live {
@@ -318,13 +362,13 @@ func (d *dfa) trim() *dfa {
 		if !l {
 			continue
 		}
-		var edges []edge
-		for _, e := range d.edges[i] {
+		edges = edges[:0]
+		for _, e := range d.edges(int32(i)) {
 			if live[e.to] {
 				edges = append(edges, edge{e.lo, e.hi, to[e.to]})
 			}
 		}
-		out.edges, out.calls, out.final = append(out.edges, edges), append(out.calls, nil), append(out.final, d.final[i])
+		out.add(edges, nil, d.final[i])
 	}
 	return out
 }

@@ -23,6 +23,9 @@ func freeChar() Expr {
 			Seq(d, oneOf(chars("89abAB")), h, h, raw(`\u`), d, oneOf(chars("cdefCDEF")), h, h))))
 }
 
+// anyWritten is any character as written.
+var anyWritten = sync.OnceValue(func() Expr { return written(anyChar) })
+
 // written is a character of c as this package writes it in a string.
 func written(c class) Expr {
 	parts := []Expr{oneOf(c.minus(anyChar.minus(plain)))}

@@ -3,6 +3,7 @@ package grammar
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"unicode/utf8"
 )
@@ -31,6 +32,7 @@ type builder struct {
 	nums   map[*rule]int32
 	rules  []*rule
 	made   map[*node]*dfa // products
+	idle   []*subsets     // memory for the next automata
 	nfas   int
 	states int
 	work   int
@@ -46,8 +48,11 @@ func (b *builder) spend(n int) {
 	if b.work += n; b.work > maxWork {
 		b.limit("the grammar is too complex: it takes more work than the limit to compile")
 	}
-	if b.work&1023 < n && b.ctx.Err() != nil {
-		panic(tooMuch{b.ctx.Err()})
+	if b.work&1023 < n {
+		if b.ctx.Err() != nil {
+			panic(tooMuch{b.ctx.Err()})
+		}
+		runtime.Gosched() // whoever waits for a processor comes first: a step's goroutines do
 	}
 }
 
@@ -338,7 +343,7 @@ func (a *nfa) embed(from int32, d *dfa) int32 {
 	}
 	to := a.state()
 	for i := range d.final {
-		for _, e := range d.edges[i] {
+		for _, e := range d.edges(int32(i)) {
 			a.on(first+int32(i), e.lo, e.hi, first+e.to)
 		}
 		if d.final[i] {

@@ -122,7 +122,7 @@ func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 	for len(todo) > 0 {
 		c := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if len(g.edges[c.state]) > 0 {
+		if len(g.edges(c.state)) > 0 {
 			if len(configs) < maxConfigs {
 				configs = append(configs, c)
 			} else {
@@ -130,14 +130,14 @@ func (g *Grammar) closed(kernel []config, mayEnd, cut bool) *set {
 			}
 		}
 		on = on[:0]
-		for _, k := range g.calls[c.state] {
+		for _, k := range g.calls(c.state) {
 			up := c.stack
-			if !g.final[k.to] || len(g.edges[k.to])+len(g.calls[k.to]) > 0 { // else it need not come back
+			if !g.final[k.to] || len(g.edges(k.to))+len(g.calls(k.to)) > 0 { // else it need not come back
 				up = g.called(k.to, up)
 			}
 			on = append(on, config{g.start[k.rule], up})
 		}
-		for _, k := range g.calls[c.state] {
+		for _, k := range g.calls(c.state) {
 			if g.left[g.start[k.rule]] == 0 {
 				on = append(on, config{k.to, c.stack})
 			}
@@ -217,7 +217,7 @@ func (s *set) step(b byte) *set {
 		// The same holds for the bytes around it, as far as no edge begins or ends.
 		lo, hi := int32(0), int32(255)
 		for _, c := range s.configs {
-			for _, e := range s.g.edges[c.state] {
+			for _, e := range s.g.edges(c.state) {
 				switch {
 				case e.hi < int32(b):
 					lo = max(lo, e.hi+1)
@@ -239,7 +239,7 @@ func (s *set) step(b byte) *set {
 func (s *set) read(symbol int32) *set {
 	var kernel []config
 	for _, c := range s.configs {
-		for _, e := range s.g.edges[c.state] {
+		for _, e := range s.g.edges(c.state) {
 			if symbol >= e.lo && symbol <= e.hi {
 				kernel = append(kernel, config{e.to, c.stack})
 			}
@@ -300,7 +300,7 @@ func (s *stack) open() bool {
 func (s *set) compose(mask []uint32) {
 	g := s.g
 	for _, c := range s.configs { // a byte at a time everything can be said, whatever work is left undone below
-		for _, e := range g.edges[c.state] {
+		for _, e := range g.edges(c.state) {
 			for b := e.lo; b <= min(e.hi, firstControl-1); b++ {
 				for _, id := range g.v.single[b] {
 					mask[id/32] |= 1 << (id % 32)
@@ -328,7 +328,7 @@ func (s *set) compose(mask []uint32) {
 		}
 	}
 	for _, c := range s.configs {
-		for _, e := range g.edges[c.state] {
+		for _, e := range g.edges(c.state) {
 			for k := max(e.lo, firstControl); k <= e.hi; k++ {
 				for _, id := range g.v.controls[k-firstControl].ids {
 					mask[id/32] |= 1 << (id % 32)
@@ -471,7 +471,7 @@ func (s State) Forced() []byte {
 	for at := s.set; !s.ended && !at.mayEnd && len(out) < 4096; {
 		only := int32(-1)
 		for _, c := range at.configs {
-			for _, e := range at.g.edges[c.state] {
+			for _, e := range at.g.edges(c.state) {
 				if e.lo != e.hi || e.lo >= firstControl || only >= 0 && only != e.lo {
 					return out
 				}
@@ -499,7 +499,7 @@ func (s State) Shortest() (byte, bool) {
 		if c.stack != nil {
 			up = c.stack.left
 		}
-		for _, e := range s.set.g.edges[c.state] {
+		for _, e := range s.set.g.edges(c.state) {
 			if d := s.set.g.left[e.to] + up; d < best && e.lo < firstControl {
 				best, at = d, e.lo
 			}

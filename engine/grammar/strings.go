@@ -55,7 +55,7 @@ func (s *spec) stringBody() Expr {
 		if most >= 0 && most < s.minChars {
 			return Alt()
 		}
-		all = append(all, Repeat(written(anyChar), s.minChars, most))
+		all = append(all, Repeat(anyWritten(), s.minChars, most))
 	}
 	if len(all) == 0 {
 		return Repeat(freeChar(), 0, -1)
@@ -72,7 +72,7 @@ func (d *dfa) accepts(text string) bool {
 	at := int32(0)
 	for i := range len(text) {
 		next := int32(-1)
-		for _, e := range d.edges[at] {
+		for _, e := range d.edges(at) {
 			if int32(text[i]) >= e.lo && int32(text[i]) <= e.hi {
 				next = e.to
 			}

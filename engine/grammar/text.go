@@ -219,7 +219,7 @@ func (g *Grammar) takes(state int32, b *below) (taken, known bool) {
 }
 
 // still reports whether no rule is called or returns at a state.
-func (g *Grammar) still(state int32) bool { return len(g.calls[state]) == 0 && !g.final[state] }
+func (g *Grammar) still(state int32) bool { return len(g.calls(state)) == 0 && !g.final[state] }
 
 func (g *Grammar) runOf(state int32) *run {
 	if r := g.runs[state].Load(); r != nil {
@@ -227,7 +227,7 @@ func (g *Grammar) runOf(state int32) *run {
 	}
 	r := noRun
 	longest := int32(0)
-	edges := g.edges[state]
+	edges := g.edges(state)
 	for i, e := range edges { // edges that touch and lead to one state are one
 		if n := min(e.hi, 0x7F) - e.lo + 1; n > longest && e.lo <= 0x7F {
 			longest = n
@@ -258,7 +258,7 @@ func (g *Grammar) leads(state int32, u utf8State, to int32) bool {
 			continue
 		}
 		at, last := want.lo, int32(-1)
-		for _, e := range g.edges[state] {
+		for _, e := range g.edges(state) {
 			if e.hi < at || e.lo > want.hi {
 				continue
 			}

@@ -79,7 +79,7 @@ func (w *walker) setOf(c config) *set {
 
 // next is where a byte leads from a state; -1: nowhere.
 func (g *Grammar) next(state int32, b byte) int32 {
-	for _, e := range g.edges[state] {
+	for _, e := range g.edges(state) {
 		if int32(b) <= e.hi {
 			if int32(b) >= e.lo {
 				return e.to
