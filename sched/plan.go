@@ -298,7 +298,7 @@ func (s *Scheduler) planQueue(p *Plan, q *queue, now time.Duration) {
 // planDecode adds a row of one token and at most so many drafts, and returns how many of them.
 func (s *Scheduler) planDecode(p *Plan, seq *Sequence, most int) int {
 	drafts := 0
-	if seq.pending == 0 {
+	if seq.pending == 0 && seq.drafts != awaiting {
 		drafts = max(0, min(int(seq.drafts), most, seq.left()-1))
 		if r := seq.queue.Regimes; drafts > 0 && seq.Regime() < len(r) { // the row belongs to one regime
 			drafts = min(drafts, r[seq.regime]-seq.length)

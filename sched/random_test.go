@@ -361,6 +361,7 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 			tr.seq.SetDraft(d)
 		},
+		"await draft": func(t *rapid.T) { w.drawAlive(t).seq.AwaitDraft() },
 		"cancel": func(t *rapid.T) {
 			rarely(t, 3)
 			tr := w.drawAlive(t)

@@ -189,6 +189,37 @@ func TestRetryAfterGrows(t *testing.T) {
 	}
 }
 
+// TestAwaitDraft: a sequence whose drafts come after the token in flight has no row until that has come, and then one with them; without
+// drafts it goes on as any.
+func TestAwaitDraft(t *testing.T) {
+	s, _ := newScheduler(t, Limits{InFlight: 2})
+	seq := submit(t, s, "a", 15, 40)
+	seq.AwaitDraft() // nothing is in flight
+	p := s.Plan(time.Time{})
+	seq.AwaitDraft()
+	seq.SetDraft([]int32{9}) // nor can it be said what follows what is not known
+	if p := s.Plan(time.Time{}); p != nil {
+		t.Fatalf("a row while drafts are awaited: %+v", p.Rows)
+	}
+	s.Commit(p, Output{Tokens: [][]int32{{1}}}, nil, time.Time{})
+	seq.SetDraft([]int32{2, 3})
+	p = s.Plan(time.Time{})
+	if r := &p.Rows[0]; r.N != 3 || r.Drafts != 2 {
+		t.Fatalf("row %+v", r)
+	}
+	seq.AwaitDraft() // no effect: a check of drafts is in flight
+	s.Commit(p, Output{Tokens: [][]int32{{2, 3, 4}}}, nil, time.Time{})
+	p = s.Plan(time.Time{})
+	seq.AwaitDraft()
+	s.Commit(p, Output{Tokens: [][]int32{{5}}}, nil, time.Time{})
+	if p = s.Plan(time.Time{}); p == nil || p.Rows[0].N != 1 || p.Rows[0].Drafts != 0 {
+		t.Fatalf("plan %+v", p)
+	}
+	if again := s.Plan(time.Time{}); again == nil || again.Rows[0].Start != p.Rows[0].Start+1 {
+		t.Fatalf("plan %+v after one that had no drafts to wait for", again)
+	}
+}
+
 // TestDrafts: a row yields as many tokens as were right, and the rest of its blocks come back.
 func TestDrafts(t *testing.T) {
 	s, pool := newScheduler(t, Limits{})

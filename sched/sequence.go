@@ -27,7 +27,7 @@ type Sequence struct {
 	newest int32 // token, if fill > 0
 
 	epoch     uint16 // rows of another epoch are void
-	drafts    uint16 // how many of draft are proposed
+	drafts    uint16 // how many of draft are proposed, or awaiting
 	state     state
 	fill      uint8 // tokens that are not in tokens yet: newest, and before it those in tail
 	late      bool  // its SLA cannot be met any more
@@ -165,16 +165,27 @@ func (q *Sequence) Done() bool { return q.state == ended }
 // none; what it does not check is dropped. No effect while a sample is in flight.
 func (q *Sequence) SetDraft(tokens []int32) {
 	if q.state == running && q.pending == 0 && !q.drafting {
-		q.draft = append(q.draft[:0], tokens[:min(len(tokens), math.MaxUint16)]...)
+		q.draft = append(q.draft[:0], tokens[:min(len(tokens), awaiting-1)]...)
 		q.drafts = uint16(len(q.draft))
+	}
+}
+
+// awaiting, as a number of drafts, says that some are to come.
+const awaiting = math.MaxUint16
+
+// AwaitDraft lets the sequence's next row wait until no sample of it is in flight, so that SetDraft has an effect then: it is
+// worth that for several tokens. No effect when none is in flight.
+func (q *Sequence) AwaitDraft() {
+	if q.state == running && q.pending > 0 && !q.drafting {
+		q.drafts = awaiting
 	}
 }
 
 // todo is how many tokens a row of it could compute now: 1 when decoding, more in a prompt, 0 when
 // what comes next is not known before a check of drafts is committed, or has to wait for the token
-// in flight that changes the regime, or nothing comes.
+// in flight that changes the regime or comes before drafts, or nothing comes.
 func (q *Sequence) todo() int {
-	if q.MaxTokens > 0 && q.left() <= 0 || q.pending > 0 && q.shifts() {
+	if q.MaxTokens > 0 && q.left() <= 0 || q.pending > 0 && (q.drafts == awaiting || q.shifts()) {
 		return 0
 	}
 	return q.length + int(q.pending) - q.planned
