@@ -125,7 +125,7 @@ type mask struct {
 	seq    *sequence
 	head   int // in heads and params
 	from   int // row of the step before that draws the token before this one; -1: state knows it
-	state  grammar.State
+	state  constraint
 	number int // of the token in its sequence
 }
 
@@ -158,7 +158,7 @@ func (st *step) masking(drawn []int32) (wait func()) {
 				m := &st.masks[i]
 				if m.from >= 0 {
 					// A token that its grammar refuses ends the sequence when the step before lands.
-					m.state, _ = m.state.Advance(drawn[m.from])
+					m.state, _ = m.seq.request.advance(m.state, drawn[m.from])
 				}
 				m.seq.constrain(&st.params[m.head], m.state, m.number)
 			}
@@ -173,13 +173,21 @@ func (st *step) masking(drawn []int32) (wait func()) {
 }
 
 // constrain puts the state's mask into how the sequence's token n is drawn.
-func (s *sequence) constrain(p *kernels.SampleParams, state grammar.State, n int) {
-	p.Allowed = state.Mask()
+func (s *sequence) constrain(p *kernels.SampleParams, c constraint, n int) {
+	m := s.request.model
+	if len(c.forced) > 0 {
+		p.Allowed = only(c.forced[0], m.info.Vocab)
+		if m.simulated != nil {
+			p.Given = c.forced[0]
+		}
+		return
+	}
+	p.Allowed = c.state.Mask()
 	if n < s.request.MinTokens && nothingBut(p.Allowed, p.Banned) {
 		p.Banned = s.params.Banned // the grammar has no more to say: it goes before min_tokens
 	}
-	if sim := s.request.model.simulated; sim != nil {
-		p.Given = sim.within(p, state, s.request.IgnoreEOS)
+	if sim := m.simulated; sim != nil {
+		p.Given = sim.within(p, c.state, s.request.IgnoreEOS)
 	}
 }
 
@@ -201,7 +209,7 @@ func nothingBut(mask []uint32, ids []int32) bool {
 
 // advance takes a drawn token into the sequence's grammar.
 func (s *sequence) advance(id int32) error {
-	next, ok := s.grammar.Advance(id)
+	next, ok := s.request.advance(s.grammar, id)
 	if !ok {
 		return fmt.Errorf("%w: token %d is outside the grammar", ErrStep, id)
 	}

@@ -223,7 +223,7 @@ func newRequest(r Request, m *model) *request {
 		s := &sequence{request: q, index: i, params: p, banned: banned, text: text.NewStream(stops)}
 		s.usage.Prompt = len(r.Prompt)
 		if r.Grammar != nil {
-			s.grammar = r.Grammar.Start()
+			s.grammar = q.look(r.Grammar.Start())
 		}
 		s.sched = &sched.Sequence{
 			Model: r.Model, Prompt: q.Prompt, MaxTokens: r.MaxTokens, PromptLogits: s.wantsPrompt(), Marks: marks,

@@ -170,6 +170,7 @@ func (e *Engine) land(f *flight) {
 	_ = e.under(func() { // restart sees to it
 		if e.broken == nil {
 			e.sched.Commit(f.plan, out, f.err, f.end)
+			f.step.propose()
 		}
 	})
 }

@@ -42,6 +42,7 @@ type model struct {
 
 	grammarOnce   sync.Once
 	grammarTokens *grammar.Vocabulary // by grammarVocabulary
+	forced        forcedTexts
 
 	count counters
 

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/openinfer-go/openinfer/engine/grammar"
 	"github.com/openinfer-go/openinfer/engine/text"
 	"github.com/openinfer-go/openinfer/kernels"
 	"github.com/openinfer-go/openinfer/sched"
@@ -18,10 +17,10 @@ type sequence struct {
 	params  kernels.SampleParams
 	banned  []int32 // until MinTokens
 	text    *text.Stream
-	grammar grammar.State // after what was drawn; of requests with a Grammar
-	started bool          // a step has run it
-	held    []Token       // drawn, but their text is not final yet
-	prompt  []Token       // log probabilities of the prompt, until they went out
+	grammar constraint // after what was drawn; of requests with a Grammar
+	started bool       // a step has run it
+	held    []Token    // drawn, but their text is not final yet
+	prompt  []Token    // log probabilities of the prompt, until they went out
 	usage   Usage
 
 	sched  *sched.Sequence
@@ -128,7 +127,7 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 		ev.Finish, ev.StopReason = FinishStop, r.Stop[d.Stop]
 	case stopToken:
 		ev.Finish, ev.StopReason = FinishStop, out.ID
-	case endToken, r.Grammar != nil && s.grammar.MustEnd() && len(m.ends) == 0:
+	case endToken, r.Grammar != nil && s.grammar.state.MustEnd() && len(m.ends) == 0:
 		ev.Finish = FinishStop
 	case s.usage.Completion >= r.MaxTokens:
 		ev.Finish = FinishLength
@@ -137,6 +136,35 @@ func (s *sequence) push(out kernels.Sampled, now time.Time) {
 		s.flush(&ev)
 	}
 	s.next, s.send = ev, first || ev.Text != "" || len(ev.Tokens) > 0
+}
+
+// pushForced takes tokens that were not drawn, as far as they do not end the sequence, and then the drawn one; it returns how many it took.
+func (s *sequence) pushForced(forced []int32, out kernels.Sampled, now time.Time) (n int, err error) {
+	var all Event
+	send := false
+	for n <= len(forced) && s.next.Finish == FinishNone {
+		next := out
+		if n < len(forced) {
+			next = kernels.Sampled{ID: forced[n]}
+		}
+		if err = s.advance(next.ID); err != nil {
+			break
+		}
+		s.push(next, now)
+		n++
+		for _, m := range s.next.Marks {
+			all.Marks = append(all.Marks, Mark{At: m.At + len(all.Text), Len: m.Len})
+		}
+		all.Text += s.next.Text
+		all.Tokens = append(all.Tokens, s.next.Tokens...)
+		if s.next.Prompt != nil {
+			all.Prompt = s.next.Prompt
+		}
+		send = send || s.send
+	}
+	s.request.model.count.forcedTokens.Add(int64(min(n, len(forced))))
+	s.next.Text, s.next.Marks, s.next.Tokens, s.next.Prompt, s.send = all.Text, all.Marks, all.Tokens, all.Prompt, send
+	return n, err
 }
 
 // end is the final event of a sequence that something else than its own tokens ended.

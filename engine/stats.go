@@ -34,6 +34,7 @@ type ModelStats struct {
 	PromptTokens     int64
 	CachedTokens     int64 // prompt tokens found in the prefix cache
 	GeneratedTokens  int64
+	ForcedTokens     int64 // of those, the ones that a grammar left no choice about and that came in another's row
 	Preemptions      int64
 	Finished         map[FinishReason]int64 // sequences
 	RefusedFull      int64                  // requests, since the queue was full
@@ -64,10 +65,10 @@ type Health struct {
 
 // counters are a model's own, beside what scheduler and pool count.
 type counters struct {
-	steps, promptTokens, cachedTokens, generatedTokens atomic.Int64
-	stepTime                                           atomic.Int64 // nanoseconds
-	refusedFull, refusedSLA                            atomic.Int64 // requests
-	finished                                           [FinishError + 1]atomic.Int64
+	steps, promptTokens, cachedTokens, generatedTokens, forcedTokens atomic.Int64
+	stepTime                                                         atomic.Int64 // nanoseconds
+	refusedFull, refusedSLA                                          atomic.Int64 // requests
+	finished                                                         [FinishError + 1]atomic.Int64
 }
 
 // Stats is a snapshot of counters and gauges. It has no side effect.
@@ -92,6 +93,7 @@ func (e *Engine) Stats() Stats {
 	for i, m := range e.models {
 		c, ms := &m.count, &st.Models[i]
 		ms.PromptTokens, ms.CachedTokens, ms.GeneratedTokens = c.promptTokens.Load(), c.cachedTokens.Load(), c.generatedTokens.Load()
+		ms.ForcedTokens = c.forcedTokens.Load()
 		ms.Steps, ms.StepSeconds = c.steps.Load(), time.Duration(c.stepTime.Load()).Seconds()
 		ms.RefusedFull, ms.RefusedSLA, ms.Finished = c.refusedFull.Load(), c.refusedSLA.Load(), map[FinishReason]int64{}
 		for r := FinishStop; r <= FinishError; r++ {

@@ -136,13 +136,16 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 			}
 		}
 		if row.Samples > 0 {
-			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row.Seq, open))
+			st.want(head{row: i, hidden: first + int32(row.Start+row.N-1)}, st.sampling(s, row, open))
 			if s.request.Grammar != nil {
-				from, n := -1, row.Seq.SampledTokens()
+				m := mask{seq: s, head: len(st.heads) - 1, from: -1, state: s.grammar, number: row.Seq.SampledTokens() + row.Drafts}
 				if open >= 0 {
-					from, n = st.feeds[open].from, n+1
+					m.from, m.number = st.feeds[open].from, m.number+1
 				}
-				st.masks = append(st.masks, mask{seq: s, head: len(st.heads) - 1, from: from, state: s.grammar, number: n})
+				for _, id := range row.Draft[:row.Drafts] {
+					m.state, _ = s.request.advance(m.state, id)
+				}
+				st.masks = append(st.masks, m)
 			}
 			s.flight, s.row = f, i
 		}
@@ -160,13 +163,21 @@ func (st *step) build(a arena, f, before *flight, now time.Time) {
 	}
 }
 
-// sampling returns how to draw the next token of a sequence, which q is to the scheduler: it knows what was
+// sampling returns how to draw the next token of a sequence, after its row: the scheduler knows what was
 // drawn so far but for what open draws, a feed, -1 if there is none.
-func (st *step) sampling(s *sequence, q *sched.Sequence, open int) kernels.SampleParams {
-	n := q.SampledTokens()
+func (st *step) sampling(s *sequence, row *sched.Row, open int) kernels.SampleParams {
+	n := row.Seq.SampledTokens()
 	var output []int32
 	if s.penalised() {
-		output = q.Sampled()
+		output = row.Seq.Sampled()
+	}
+	if row.Drafts > 0 {
+		n += row.Drafts
+		if s.penalised() {
+			from := len(st.history)
+			st.history = append(append(st.history, output...), row.Draft...)
+			output = st.history[from:]
+		}
 	}
 	if open >= 0 {
 		n++
@@ -258,13 +269,14 @@ func (st *step) buildGroup(a arena, m *model, plan *sched.Plan, g int) {
 // returns what the scheduler needs to know.
 func (st *step) collect(plan *sched.Plan, now time.Time) sched.Output {
 	n := len(plan.Rows)
-	st.tokens = resize(st.tokens, n)
+	st.tokens = st.tokens[:0]
 	st.out.Tokens, st.out.Stop, st.out.Errs = resize(st.out.Tokens, n), resize(st.out.Stop, n), resize(st.out.Errs, n)
 	clear(st.out.Tokens)
 	clear(st.out.Stop)
 	clear(st.out.Errs)
 	for i, h := range st.heads {
-		s := plan.Rows[h.row].Seq.User.(*sequence)
+		row := &plan.Rows[h.row]
+		s := row.Seq.User.(*sequence)
 		out := &st.sampled[i]
 		switch {
 		case st.void[h.row] || st.out.Errs[h.row] != nil:
@@ -273,17 +285,16 @@ func (st *step) collect(plan *sched.Plan, now time.Time) sched.Output {
 		case h.score > 0:
 			s.scored(h.score, *out)
 		default:
-			if s.request.Grammar != nil {
-				if err := s.advance(out.ID); err != nil {
-					st.out.Errs[h.row] = err
-					break
-				}
+			from, n := len(st.tokens), 1
+			st.tokens = append(append(st.tokens, row.Draft[:row.Drafts]...), out.ID)
+			if s.request.Grammar == nil {
+				s.push(*out, now)
+			} else if n, st.out.Errs[h.row] = s.pushForced(row.Draft[:row.Drafts], *out, now); st.out.Errs[h.row] != nil {
+				break
 			}
-			s.push(*out, now)
-			st.tokens[h.row] = out.ID
-			st.out.Tokens[h.row] = st.tokens[h.row : h.row+1]
+			st.out.Tokens[h.row] = st.tokens[from : from+n : from+n]
 			if s.next.Finish == FinishStop {
-				st.out.Stop[h.row] = 1
+				st.out.Stop[h.row] = n
 			}
 		}
 	}
