@@ -297,6 +297,11 @@ func (a *assistantTurn) call(id, name string, arguments jsontext.Value) {
 	a.calls = append(a.calls, pairs{{"id", id}, {"type", "function"}, {"function", pairs{{"name", name}, {"arguments", arguments}}}})
 }
 
+// custom adds a call of a custom tool.
+func (a *assistantTurn) custom(id, name, input string) {
+	a.calls = append(a.calls, pairs{{"id", id}, {"type", "custom"}, {"custom", pairs{{"name", name}, {"input", input}}}})
+}
+
 func (a *assistantTurn) empty() bool { return a.text == nil && a.reasoning == nil && a.calls == nil }
 
 func (a *assistantTurn) message() []pair {

@@ -74,7 +74,7 @@ func readChatPrompt(o *object) (engine.ChatPrompt, toolset) {
 	p := engine.ChatPrompt{
 		Messages:      json.RawMessage(checkMessages(o)),
 		ContinueFinal: o.bool("continue_final_message", false),
-		Tools:         json.RawMessage(tools.raw),
+		Tools:         json.RawMessage(tools.shown),
 	}
 	p.AddGenerationPrompt = o.bool("add_generation_prompt", !p.ContinueFinal)
 	if p.ContinueFinal && p.AddGenerationPrompt {
@@ -150,21 +150,42 @@ type (
 	}
 	// toolCallDelta is the beginning of a call, with its id and name, or more of its arguments.
 	toolCallDelta struct {
-		Index    int           `json:"index"`
-		ID       string        `json:"id,omitzero"`
-		Type     string        `json:"type,omitzero"`
-		Function functionDelta `json:"function"`
+		Index int `json:"index"`
+		toolCall
+	}
+	toolCall struct {
+		ID       string         `json:"id,omitzero"`
+		Type     string         `json:"type,omitzero"`
+		Function *functionDelta `json:"function,omitzero"`
+		Custom   *customDelta   `json:"custom,omitzero"`
 	}
 	functionDelta struct {
 		Name      string `json:"name,omitzero"`
 		Arguments string `json:"arguments"`
 	}
-	toolCall struct {
-		ID       string        `json:"id"`
-		Type     string        `json:"type"`
-		Function functionDelta `json:"function"`
+	customDelta struct {
+		Name  string `json:"name,omitzero"`
+		Input string `json:"input"`
 	}
 )
+
+// chatCall is a call, or with name "" more of its arguments, as chat writes it.
+func chatCall(c call) toolCall {
+	out := toolCall{ID: c.id}
+	if c.custom {
+		out.Custom = &customDelta{c.name, c.arguments}
+	} else {
+		out.Function = &functionDelta{c.name, c.arguments}
+	}
+	switch {
+	case c.name == "":
+	case c.custom:
+		out.Type = "custom"
+	default:
+		out.Type = "function"
+	}
+	return out
+}
 
 // head is what whole answers and chunks begin with.
 type head struct {
@@ -199,7 +220,7 @@ func (chatShape) whole(g *generation) any {
 			FinishReason: finishReason(c, true), StopReason: c.stopReason, TokenIDs: g.tokenIDs(c.tokens),
 		}
 		for _, call := range c.calls {
-			choice.Message.ToolCalls = append(choice.Message.ToolCalls, toolCall{call.id, "function", functionDelta{call.name, call.arguments}})
+			choice.Message.ToolCalls = append(choice.Message.ToolCalls, chatCall(call))
 		}
 		if content := c.text.String(); content != "" || len(c.calls) == 0 {
 			choice.Message.Content = &content
@@ -244,9 +265,10 @@ func (s chatShape) chunks(g *generation, c *choice, grown []piece, tokens []engi
 			d.Delta.Content = &p.text
 		case callPiece:
 			c.sent++
-			d.Delta.ToolCalls = []toolCallDelta{{Index: c.sent - 1, ID: p.call.id, Type: "function", Function: functionDelta{Name: p.call.name}}}
+			c.sending = p.call.custom
+			d.Delta.ToolCalls = []toolCallDelta{{c.sent - 1, chatCall(p.call)}}
 		case argumentsPiece:
-			d.Delta.ToolCalls = []toolCallDelta{{Index: c.sent - 1, Function: functionDelta{Arguments: p.text}}}
+			d.Delta.ToolCalls = []toolCallDelta{{c.sent - 1, chatCall(call{arguments: p.text, custom: c.sending})}}
 		}
 		if len(tokens) > 0 && g.logprobs != nil {
 			d.Logprobs = g.spell.chat(tokens, *g.logprobs)

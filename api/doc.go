@@ -69,9 +69,9 @@
 //	                       request has one form. An answer ends where its form does, also before min_tokens, and is
 //	                       cut at max_tokens. A model that reasons does so first. What of a schema is
 //	                       supported: package engine/grammar; the rest is a 400 that names the keyword and its place
-//	tools                  functions, up to 1024, of a model that calls tools: see Tools
-//	tool_choice            none, auto, required, {"type": "function"} with a name, or {"type": "allowed_tools"}: the model is shown
-//	                       no others
+//	tools                  functions and custom tools, up to 1024, of a model that calls tools: see Tools
+//	tool_choice            none, auto, required, {"type": "function"} or {"type": "custom"} with a name, or {"type": "allowed_tools"}:
+//	                       the model is shown no others
 //	parallel_tool_calls    false: calls after the first are left out
 //	messages               orders that a template refuses: package models/chat has the rule
 //	sla                    {"ttft_ms", "tpot_ms"}: targets in milliseconds; headers X-SLA-TTFT-Ms and X-SLA-TPOT-Ms
@@ -85,8 +85,11 @@
 //
 // # Tools
 //
-// Chat takes tools of type function; functions and function_call, which came before them, are refused. A name is 1 to 128
-// letters, digits and characters of _-.:/. The chat template says in which of toolcall.Formats a model calls tools, or
+// Chat takes tools of type function and custom; functions and function_call, which came before them, are refused. A name is 1 to 128
+// letters, digits and characters of _-.:/. A function's parameters are a schema of an object; missing, null and {} are no arguments.
+// A custom tool's input is text: the model is shown a function with one string, input, and the client gets what the model wrote there
+// as a call of type custom. With format grammar and syntax regex the input matches the expression as a whole (package engine/grammar
+// has the dialect), also with tool_choice auto; syntax lark is refused. The chat template says in which of toolcall.Formats a model calls tools, or
 // --tool-call-parser does; a model without one gets no tools: 400.
 //
 // Calls are read out of the answer: message.tool_calls, or in a stream delta.tool_calls, in which a call begins with its id and
@@ -151,7 +154,7 @@
 // Responses (OpenAI). Nothing is stored: store is ignored, previous_response_id, conversation, prompt, background and
 // item_reference are refused. Input is text: messages, reasoning, calls of functions and of custom tools and what came of them.
 //
-//	tools                        functions, custom tools (a function with one field, input) and namespaces of these; hosted tools
+//	tools                        functions, custom tools and namespaces of these, as in Tools; hosted tools
 //	                             such as web_search are left out, and refused where tool_choice wants one
 //	reasoning.effort             none: enable_thinking false; else reasoning_effort
 //	text.format                  response_format

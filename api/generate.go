@@ -54,7 +54,8 @@ type choice struct {
 	reasoning strings.Builder
 	calls     []call
 	reader    calls
-	sent      int // calls whose beginning was sent
+	sent      int  // calls whose beginning was sent
+	sending   bool // the last of them is of a custom tool
 	tokens    []engine.Token
 	cursor    textCursor
 

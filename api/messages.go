@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json/jsontext"
 	"fmt"
 	"slices"
@@ -10,7 +11,8 @@ import (
 var roles = []string{"system", "developer", "user", "assistant", "tool", "function"}
 
 // checkMessages checks the shape of a conversation: templates raise no error for most of what
-// can be wrong with it and print nonsense instead. The error names the element.
+// can be wrong with it and print nonsense instead. The error names the element. What it returns is
+// what templates get: calls of custom tools are those of functions.
 func checkMessages(o *object) jsontext.Value {
 	messages := o.take("messages", "an array of messages", '[')
 	if messages == nil {
@@ -19,7 +21,7 @@ func checkMessages(o *object) jsontext.Value {
 		}
 		return nil
 	}
-	count := 0
+	count, custom := 0, false
 	for i, v := range elements(messages) {
 		count++
 		m, err := readObject(v, fmt.Sprintf("%smessages[%d].", o.path, i))
@@ -29,7 +31,7 @@ func checkMessages(o *object) jsontext.Value {
 			}
 			return nil
 		}
-		if checkMessage(m); m.err != nil {
+		if custom = checkMessage(m) || custom; m.err != nil {
 			o.err = m.err
 			return nil
 		}
@@ -37,14 +39,18 @@ func checkMessages(o *object) jsontext.Value {
 	if count == 0 {
 		o.fail("messages", "is empty")
 	}
+	if custom {
+		return withFunctions(messages)
+	}
 	return messages
 }
 
-func checkMessage(m *object) {
+// checkMessage checks one message, and reports whether it calls custom tools.
+func checkMessage(m *object) (custom bool) {
 	role := m.string("role")
 	switch {
 	case m.err != nil:
-		return
+		return false
 	case !m.has("role"):
 		m.fail("role", "is missing")
 	case !slices.Contains(roles, role):
@@ -69,7 +75,7 @@ func checkMessage(m *object) {
 		}
 		for i, call := range elements(v) {
 			calls++
-			checkToolCall(m, fmt.Sprintf("tool_calls[%d]", i), call)
+			custom = checkToolCall(m, fmt.Sprintf("tool_calls[%d]", i), call) || custom
 		}
 	}
 	if f := m.object("function_call"); f != nil {
@@ -77,28 +83,94 @@ func checkMessage(m *object) {
 		checkFunction(m, f)
 	}
 	checkContent(m, role == "assistant" && (calls > 0 || reasons))
+	return custom
 }
 
-func checkToolCall(m *object, name string, raw jsontext.Value) {
+// checkToolCall checks one call, and reports whether it is of a custom tool.
+func checkToolCall(m *object, name string, raw jsontext.Value) (custom bool) {
 	call, err := readObject(raw, m.path+name+".")
 	if err != nil {
 		if m.err == nil {
 			m.err = asError(err)
 		}
-		return
+		return false
 	}
 	call.string("id")
-	if kind := call.string("type"); kind != "" && kind != "function" {
-		call.fail("type", "%q is not function", shorten(kind, 40))
+	switch kind := call.string("type"); kind {
+	case "", "function":
+		if f := call.object("function"); f != nil {
+			checkFunction(call, f)
+		} else {
+			call.fail("function", "is missing")
+		}
+	case "custom":
+		custom = true
+		if c := call.object("custom"); c != nil {
+			if c.string("name") == "" {
+				c.fail("name", "is missing or empty")
+			}
+			c.needed("input")
+			call.inner(c)
+		} else {
+			call.fail("custom", "is missing")
+		}
+	default:
+		call.fail("type", "%q is not one of function and custom", shorten(kind, 40))
 	}
-	if f := call.object("function"); f != nil {
-		checkFunction(call, f)
-	} else {
-		call.fail("function", "is missing")
+	m.inner(call)
+	return custom
+}
+
+// withFunctions makes calls of functions of the calls of custom tools in messages that have been checked.
+func withFunctions(messages jsontext.Value) jsontext.Value {
+	list := []jsontext.Value{}
+	for _, v := range elements(messages) {
+		m := members(v)
+		for i, field := range m {
+			calls, ok := field.value.(jsontext.Value)
+			if field.key != "tool_calls" || !ok || calls.Kind() != '[' {
+				continue
+			}
+			made := []jsontext.Value{}
+			for _, call := range elements(calls) {
+				c, err := readObject(call, "")
+				if err != nil || c.string("type") != "custom" {
+					made = append(made, call.Clone())
+					continue
+				}
+				inner := c.object("custom")
+				f := pairs{{"type", "function"}, {"function", customCall(inner.string("name"), inner.string("input"))}}
+				if c.has("id") {
+					f = append(pairs{{"id", c.fields["id"]}}, f...)
+				}
+				made = append(made, raw(f))
+			}
+			m[i].value = made
+		}
+		list = append(list, raw(m))
 	}
-	if m.err == nil {
-		m.err = call.err
+	return raw(list)
+}
+
+// members are those of an object that has been parsed, in order.
+func members(v jsontext.Value) pairs {
+	out := pairs{}
+	dec := jsontext.NewDecoder(bytes.NewReader(v))
+	_, err := dec.ReadToken()
+	for err == nil && dec.PeekKind() != '}' {
+		var name jsontext.Token
+		if name, err = dec.ReadToken(); err != nil {
+			break
+		}
+		key := name.String()
+		var value jsontext.Value
+		value, err = dec.ReadValue()
+		out = append(out, pair{key, value.Clone()})
 	}
+	if err != nil {
+		panic("api: " + err.Error())
+	}
+	return out
 }
 
 // checkFunction checks the name and the arguments of a call, which are a JSON object or its text.

@@ -49,6 +49,11 @@ func (t *translation) ollamaFields(m engine.ModelInfo, s *ollamaShape) {
 		if !s.chat {
 			in.fail("tools", "is not supported here; /api/chat has it")
 		}
+		for _, tool := range in.objects("tools") {
+			if kind := tool.string("type"); kind == "custom" {
+				tool.fail("type", "custom tools are not part of this API, only functions are")
+			}
+		}
 		t.same("tools")
 	}
 }

@@ -88,6 +88,9 @@ func TestOpenAPIIsTrue(t *testing.T) {
 		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `,{"type":"function","function":{"name":"now","strict":true}}],"tool_choice":"required","parallel_tool_calls":false}`},
 		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `],"tool_choice":{"type":"function","function":{"name":"weather"}},"stream":true}`},
 		{"POST", "/v1/chat/completions", chat + `,"tools":[` + weatherTool + `],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"function","function":{"name":"weather"}}]}}}`},
+		{"POST", "/v1/chat/completions", chat + `,"tools":[` + sayTool + `,` + codeTool + `],"tool_choice":{"type":"custom","custom":{"name":"say"}}}`},
+		{"POST", "/v1/chat/completions", chat + `,"tools":[` + sayTool + `],"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":"auto","tools":[{"type":"custom","custom":{"name":"say"}}]}}}`},
+		{"POST", "/v1/chat/completions", `{"model":"M","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"custom","custom":{"name":"say","input":"x"}}]},{"role":"tool","tool_call_id":"1","content":""}]}`},
 		{"POST", "/v1/chat/completions", chat + `,"response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object"}}}}`},
 		{"POST", "/v1/chat/completions", chat + `,"structured_outputs":{"json":"{\"type\":\"object\"}","whitespace_pattern":" ?"},"response_format":{"type":"text"}}`},
 		{"POST", "/v1/completions", `{"model":"M","prompt":"hi","structured_outputs":{"choice":["a","b"]}}`},
@@ -128,6 +131,14 @@ func TestOpenAPIIsTrue(t *testing.T) {
 				conforms(t, s, doc, router, conversation{method, path, body}, false)
 			}
 		}
+	}
+	gen.Answer = func(engine.Request) apitest.Answer {
+		return apitest.Answer{Text: `<tool_call>{"name": "say", "arguments": {"input": "x"}}</tool_call><tool_call>{"name": "weather", "arguments": {"city": "Ulm"}}</tool_call>`}
+	}
+	for _, stream := range []string{"true", "false"} {
+		conforms(t, s, doc, router, conversation{"POST", "/v1/chat/completions", chat + `,"max_tokens":999,"tools":[` + sayTool + `,` + weatherTool + `],"stream":` + stream + `}`}, true)
+		conforms(t, s, doc, router, conversation{"POST", "/v1/responses", `{"model":"M","input":"hi","tools":[{"type":"custom","name":"say","format":{"type":"grammar","syntax":"regex","definition":"x"}},{"type":"function","name":"weather"}],
+			"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"custom","name":"say"},{"type":"function","name":"weather"}]},"stream":` + stream + `}`}, true)
 	}
 	// errors in mid-stream are events that are described, too
 	gen.Answer = func(engine.Request) apitest.Answer {

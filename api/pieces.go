@@ -19,12 +19,16 @@ const (
 	argumentsPiece
 )
 
-// call is a call of a tool; its arguments are the text of a JSON object, unless the answer was cut off in them.
-type call struct{ id, name, arguments string }
+// call is a call of a tool; its arguments are the text of a JSON object, unless the answer was cut off in them. Those of a
+// custom tool are its input, which is any text.
+type call struct {
+	id, name, arguments string
+	custom              bool
+}
 
 // text is a call's arguments, which clients parse also where there are none.
 func (c call) text() string {
-	if c.arguments == "" {
+	if c.arguments == "" && !c.custom {
 		return "{}"
 	}
 	return c.arguments

@@ -123,8 +123,8 @@ func (s *responseShape) callItem(id, status string, c call) pairs {
 	if status != "in_progress" {
 		out[4].value = c.text()
 	}
-	if tool.custom {
-		out[0].value, out[4] = "custom_tool_call", pair{"input", customInput(c)}
+	if c.custom {
+		out[0].value, out[4] = "custom_tool_call", pair{"input", c.arguments}
 	}
 	if tool.namespace != "" {
 		out = append(out, pair{"namespace", tool.namespace})
@@ -132,14 +132,12 @@ func (s *responseShape) callItem(id, status string, c call) pairs {
 	return append(out, pair{"status", status})
 }
 
-// customInput is the text that a call of a custom tool gives it.
-func customInput(c call) string {
-	if v, ok := c.object(); ok {
-		if o, err := readObject(v, ""); err == nil && o.fields["input"].Kind() == '"' {
-			return text(o.fields["input"])
-		}
+// callPrefix is what the id of a call's item begins with.
+func callPrefix(c call) string {
+	if c.custom {
+		return "ctc_"
 	}
-	return c.arguments
+	return "fc_"
 }
 
 func outputText(text string, scores []chatLogprob) pairs {
@@ -166,7 +164,7 @@ func (s *responseShape) whole(g *generation) any {
 		s.output = append(s.output, messageItem(s.itemID("msg_"), ending(c), outputText(t, s.scores(g, c.tokens))))
 	}
 	for _, call := range c.calls {
-		s.output = append(s.output, s.callItem(s.itemID("fc_"), "completed", call))
+		s.output = append(s.output, s.callItem(s.itemID(callPrefix(call)), "completed", call))
 	}
 	_, out := s.final(g, s.output)
 	return out
@@ -213,13 +211,15 @@ func (s *responseShape) grow(out []any, pieces []piece, scores []chatLogprob) []
 			scores = nil
 		case callPiece:
 			out = s.close(out, "completed")
-			s.open.kind, s.open.id, s.open.call = "call", s.itemID("fc_"), p.call
+			s.open.kind, s.open.id, s.open.call = "call", s.itemID(callPrefix(p.call)), p.call
 			out = append(out, s.event("response.output_item.added", pair{"output_index", len(s.output)}, pair{"item", s.callItem(s.open.id, "in_progress", p.call)}))
 		case argumentsPiece:
 			s.open.text.WriteString(p.text)
-			if !s.tools[s.open.call.name].custom { // whose input is known when it is whole
-				out = append(out, s.event("response.function_call_arguments.delta", s.place(false, pair{"delta", p.text})...))
+			name := "response.function_call_arguments.delta"
+			if s.open.call.custom {
+				name = "response.custom_tool_call_input.delta"
 			}
+			out = append(out, s.event(name, s.place(false, pair{"delta", p.text})...))
 		}
 	}
 	return out
@@ -263,10 +263,8 @@ func (s *responseShape) close(out []any, status string) []any {
 		c := s.open.call
 		c.arguments = text
 		whole := s.callItem(s.open.id, status, c)
-		if s.tools[c.name].custom {
-			input := customInput(c)
-			out = append(out, s.event("response.custom_tool_call_input.delta", s.place(false, pair{"delta", input})...),
-				s.event("response.custom_tool_call_input.done", s.place(false, pair{"input", input})...))
+		if c.custom {
+			out = append(out, s.event("response.custom_tool_call_input.done", s.place(false, pair{"input", text})...))
 		} else {
 			out = append(out, s.event("response.function_call_arguments.done", s.place(false, pair{"name", whole[3].value}, pair{"arguments", c.text()})...))
 		}

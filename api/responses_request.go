@@ -20,7 +20,7 @@ var responsesRefusals = []refusal{
 // translateResponses reads a request of /v1/responses.
 func translateResponses(in *object) (*translation, *responseShape) {
 	t := newTranslation(in)
-	t.paths = strings.NewReplacer(".function", "", ".json_schema", "")
+	t.paths = strings.NewReplacer(".format.grammar", ".format", ".allowed_tools", "", ".function", "", ".custom", "", ".json_schema", "")
 	s := &responseShape{tools: map[string]responseTool{}, echo: map[string]jsontext.Value{}}
 	for _, r := range repeated {
 		if v := in.fields[r.field]; v != nil {
@@ -121,7 +121,6 @@ func (t *translation) responsesText() {
 // responseTool is what a client calls a tool that the model knows by another, unique name.
 type responseTool struct {
 	namespace, name string
-	custom          bool // its input is text
 }
 
 // flat is the name by which the model knows a client's tool.
@@ -134,8 +133,8 @@ func (s *responseShape) flat(namespace, name string) string {
 	return name
 }
 
-// responsesTools makes functions of functions, of those in a namespace, and of custom tools, whose input is text. Tools
-// that OpenAI's servers run are left out: the model may call what it is offered, and nobody has to be able to.
+// responsesTools makes chat's tools of functions and custom tools, also of those in a namespace. Tools that OpenAI's servers run
+// are left out: the model may call what it is offered, and nobody has to be able to.
 func (t *translation) responsesTools(s *responseShape) {
 	var tools []pairs
 	var add func(o *object, namespace string)
@@ -148,21 +147,21 @@ func (t *translation) responsesTools(s *responseShape) {
 			if _, taken := s.tools[flat]; taken {
 				flat = strings.TrimSuffix(namespace, "__") + "__" + name
 			}
-			s.tools[flat] = responseTool{namespace, name, kind == "custom"}
+			s.tools[flat] = responseTool{namespace, name}
 			f := pairs{{"name", flat}}
 			if v := o.take("description", "a string", '"'); v != nil {
 				f = append(f, pair{"description", v})
 			}
-			if kind == "custom" {
-				f = append(f, pair{"parameters", customParameters(o)})
-			} else {
-				for _, field := range []string{"parameters", "strict"} {
-					if v := o.fields[field]; v != nil {
-						f = append(f, pair{field, v})
-					}
+			for _, field := range []string{"parameters", "strict"} {
+				if v := o.fields[field]; v != nil && kind == "function" {
+					f = append(f, pair{field, v})
 				}
 			}
-			tools = append(tools, pairs{{"type", "function"}, {"function", f}})
+			if v := o.fields["format"]; v != nil && kind == "custom" {
+				f = append(f, pair{"format", customFormat(v)})
+			}
+			tools = append(tools, pairs{{"type", kind}, {kind, f}})
+			t.tools = append(t.tools, o.at())
 		case "namespace":
 			for _, inner := range o.objects("tools") {
 				add(inner, o.string("name"))
@@ -180,17 +179,19 @@ func (t *translation) responsesTools(s *responseShape) {
 	t.responsesChoice(s, tools)
 }
 
-// customParameters is a schema of a custom tool's input.
-func customParameters(o *object) pairs {
-	describe := "the tool's input, as text"
-	if f := o.object("format"); f != nil {
-		if grammar := f.string("definition"); grammar != "" {
-			describe += " that follows this " + f.string("syntax") + " grammar:\n" + grammar
-		}
-		o.inner(f)
+// customFormat is the format of a custom tool's input as chat has it, where a grammar stands in a field of its own.
+func customFormat(v jsontext.Value) any {
+	o, err := readObject(v, "")
+	if err != nil || o.string("type") != "grammar" {
+		return v
 	}
-	return pairs{{"type", "object"}, {"properties", pairs{{"input", pairs{{"type", "string"}, {"description", describe}}}}},
-		{"required", []string{"input"}}, {"additionalProperties", false}}
+	g := pairs{}
+	for _, field := range []string{"syntax", "definition"} {
+		if v := o.fields[field]; v != nil {
+			g = append(g, pair{field, v})
+		}
+	}
+	return pairs{{"type", "grammar"}, {"grammar", g}}
 }
 
 func (t *translation) responsesChoice(s *responseShape, tools []pairs) {
@@ -211,18 +212,22 @@ func (t *translation) responsesChoice(s *responseShape, tools []pairs) {
 	switch kind := c.string("type"); kind {
 	case "function", "custom":
 		name := s.flat(c.string("namespace"), c.needed("name"))
-		t.set(field, pairs{{"type", "function"}, {"function", pairs{{"name", name}}}}, field)
+		t.set(field, pairs{{"type", kind}, {kind, pairs{{"name", name}}}}, field)
 	case "allowed_tools":
-		allowed := map[string]bool{}
+		allowed := []pairs{}
 		for _, o := range c.objects("tools") {
-			allowed[s.flat(o.string("namespace"), o.string("name"))] = true
+			kind := o.string("type")
+			name := s.flat(o.string("namespace"), o.string("name"))
+			if slices.ContainsFunc(tools, func(tool pairs) bool { return tool[0].value == kind && tool[1].value.(pairs)[0].value == name }) {
+				allowed = append(allowed, pairs{{"type", kind}, {kind, pairs{{"name", name}}}})
+			} else if kind == "function" || kind == "custom" {
+				o.fail("name", "%q is none of the request's %s tools", shorten(name, 60), kind)
+			}
 		}
-		kept := slices.DeleteFunc(slices.Clone(tools), func(tool pairs) bool {
-			name, _ := tool[1].value.(pairs)[0].value.(string)
-			return !allowed[name]
-		})
-		t.set("tools", kept, "tools")
-		t.set(field, c.needed("mode"), field+".mode")
+		if len(allowed) == 0 {
+			c.fail("tools", "names no tool that can be called")
+		}
+		t.set(field, pairs{{"type", kind}, {kind, pairs{{"mode", c.needed("mode")}, {"tools", allowed}}}}, field)
 	default:
 		c.fail("type", "%q is not one of function, custom and allowed_tools", shorten(kind, 40))
 	}
@@ -273,8 +278,7 @@ func (t *translation) responsesInput(s *responseShape) {
 			}
 			turn.call(item.needed("call_id"), s.flat(item.string("namespace"), item.needed("name")), arguments)
 		case "custom_tool_call":
-			input := raw(string(raw(pairs{{"input", item.needed("input")}})))
-			turn.call(item.needed("call_id"), s.flat(item.string("namespace"), item.needed("name")), input)
+			turn.custom(item.needed("call_id"), s.flat(item.string("namespace"), item.needed("name")), item.needed("input"))
 		case "function_call_output", "custom_tool_call_output":
 			t.message(item.at(), pair{"role", "tool"}, pair{"tool_call_id", item.needed("call_id")}, pair{"content", responsesOutput(item)})
 		case "item_reference":

@@ -48,22 +48,23 @@ func TestToolsAreTranslated(t *testing.T) {
 			{"type":"function_call_output","call_id":"c1","output":"rain"},{"type":"function_call_output","call_id":"c2","output":[{"type":"input_text","text":"here"}]},{"type":"custom_tool_call_output","call_id":"c3","output":"done"}],
 			"tools":[{"type":"function","name":"weather","description":"D","parameters":` + schema + `,"strict":false},{"type":"function","name":"find","parameters":{}},{"type":"web_search","external_web_access":false},
 				{"type":"namespace","name":"mcp__maps","description":"N","tools":[{"type":"function","name":"find","parameters":{}},{"type":"function","name":"route","parameters":{}}]},
-				{"type":"custom","name":"patch","description":"P","format":{"type":"grammar","syntax":"lark","definition":"start: x"}}],
+				{"type":"custom","name":"patch","description":"P","format":{"type":"grammar","syntax":"regex","definition":"x+"}},{"type":"custom","name":"say"}],
 			"tool_choice":"auto","parallel_tool_calls":true}`,
 			func(o *object) *translation { t, _ := translateResponses(o); return t },
 			map[string]string{
 				"messages": `[{"role":"user","content":"hi"},{"role":"assistant","content":"","reasoning_content":"hm","tool_calls":[` +
 					`{"id":"c1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Ulm\"}"}},{"id":"c2","type":"function","function":{"name":"mcp__maps__find","arguments":"{}"}},` +
-					`{"id":"c3","type":"function","function":{"name":"patch","arguments":"{\"input\":\"*** a \\\"b\\\"\"}"}}]},` +
+					`{"id":"c3","type":"custom","custom":{"name":"patch","input":"*** a \"b\""}}]},` +
 					`{"role":"tool","tool_call_id":"c1","content":"rain"},{"role":"tool","tool_call_id":"c2","content":"here"},{"role":"tool","tool_call_id":"c3","content":"done"}]`,
 				"tools": `[{"type":"function","function":{"name":"weather","description":"D","parameters":` + schema + `,"strict":false}},{"type":"function","function":{"name":"find","parameters":{}}},` +
 					`{"type":"function","function":{"name":"mcp__maps__find","parameters":{}}},{"type":"function","function":{"name":"route","parameters":{}}},` +
-					`{"type":"function","function":{"name":"patch","description":"P","parameters":{"type":"object","properties":{"input":{"type":"string","description":"the tool's input, as text that follows this lark grammar:\nstart: x"}},"required":["input"],"additionalProperties":false}}}]`,
+					`{"type":"custom","custom":{"name":"patch","description":"P","format":{"type":"grammar","grammar":{"syntax":"regex","definition":"x+"}}}},{"type":"custom","custom":{"name":"say"}}]`,
 				"tool_choice": `"auto"`, "parallel_tool_calls": "true",
 			}},
 		{"allowed tools", `{"input":"hi","tools":[{"type":"function","name":"weather","description":"D","parameters":` + schema + `},{"type":"function","name":"other","parameters":{}}],"tool_choice":{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"weather"}]}}`,
 			func(o *object) *translation { t, _ := translateResponses(o); return t },
-			map[string]string{"tools": "[" + function + "]", "tool_choice": `"required"`}},
+			map[string]string{"tools": "[" + function + `,{"type":"function","function":{"name":"other","parameters":{}}}]`,
+				"tool_choice": `{"type":"allowed_tools","allowed_tools":{"mode":"required","tools":[{"type":"function","function":{"name":"weather"}}]}}`}},
 		{"ollama", `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"function":{"name":"weather","arguments":{"city":"Ulm"}}}]},{"role":"tool","tool_name":"weather","content":"rain"}]}`,
 			func(o *object) *translation { t := newTranslation(o); t.ollamaMessages(); return t },
 			map[string]string{"messages": `[{"role":"user","content":"hi"},{"role":"assistant","tool_calls":[{"function":{"name":"weather","arguments":{"city":"Ulm"}}}]},{"role":"tool","content":"rain","name":"weather"}]`}},
@@ -132,7 +133,7 @@ func TestMessagesCallTools(t *testing.T) {
 	if reason, _ := s.stopped(&generation{}, c); reason != "tool_use" {
 		t.Error(reason)
 	}
-	whole := compact(t, (&messageShape{}).blocks("hm", "Let me see.", []call{{"c1", "weather", `{"city":"Ulm"}`}, {"c2", "now", ""}}))
+	whole := compact(t, (&messageShape{}).blocks("hm", "Let me see.", []call{{id: "c1", name: "weather", arguments: `{"city":"Ulm"}`}, {id: "c2", name: "now"}}))
 	if whole != `[{"type":"thinking","thinking":"hm","signature":"unsigned"},{"type":"text","text":"Let me see."},`+
 		`{"type":"tool_use","id":"c1","name":"weather","input":{"city":"Ulm"}},{"type":"tool_use","id":"c2","name":"now","input":{}}]` {
 		t.Error(whole)
@@ -150,15 +151,15 @@ func TestOllamaCallsTools(t *testing.T) {
 		all[2].at("done") != false || all[3].at("message", "tool_calls", 0, "function", "index") != 1.0 || all[3].at("message", "tool_calls", 0, "id") != "c2" {
 		t.Errorf("%v", all)
 	}
-	whole := compact(t, s.calling(now, "", "", []call{{"c1", "weather", `{"city":"Ulm"}`}, {"c2", "cut", `{"ci`}}, pair{"done", true}))
+	whole := compact(t, s.calling(now, "", "", []call{{id: "c1", name: "weather", arguments: `{"city":"Ulm"}`}, {id: "c2", name: "cut", arguments: `{"ci`}}, pair{"done", true}))
 	if want := `"tool_calls":[{"id":"c1","function":{"index":0,"name":"weather","arguments":{"city":"Ulm"}}}]`; !strings.Contains(whole, want) {
 		t.Error(whole)
 	}
 }
 
 func TestResponsesCallTools(t *testing.T) {
-	s := &responseShape{id: "resp_1", token: "t", tools: map[string]responseTool{"weather": {"mcp__a", "weather", false}, "now": {"", "now", false}, "patch": {"", "patch", true}}}
-	all := s.grow(nil, append(answerWithCalls, piece{kind: callPiece, call: call{id: "c3", name: "patch"}}, piece{kind: argumentsPiece, text: `{"input":"a`}, piece{kind: argumentsPiece, text: `\nb"}`}), nil)
+	s := &responseShape{id: "resp_1", token: "t", tools: map[string]responseTool{"weather": {"mcp__a", "weather"}, "now": {"", "now"}, "patch": {"", "patch"}}}
+	all := s.grow(nil, append(answerWithCalls, piece{kind: callPiece, call: call{id: "c3", name: "patch", custom: true}}, piece{kind: argumentsPiece, text: "a"}, piece{kind: argumentsPiece, text: "\nb"}), nil)
 	names, data := eventsOf(t, s.close(all, "completed"))
 	var items []string
 	deltas := map[string]string{}
@@ -175,7 +176,7 @@ func TestResponsesCallTools(t *testing.T) {
 	}
 	want := []string{`{"arguments":"{\"city\":\"Ulm\"}","call_id":"c1","id":"fc_t2","name":"weather","namespace":"mcp__a","status":"completed","type":"function_call"}`,
 		`{"arguments":"{}","call_id":"c2","id":"fc_t3","name":"now","status":"completed","type":"function_call"}`,
-		`{"call_id":"c3","id":"fc_t4","input":"a\nb","name":"patch","status":"completed","type":"custom_tool_call"}`}
+		`{"call_id":"c3","id":"ctc_t4","input":"a\nb","name":"patch","status":"completed","type":"custom_tool_call"}`}
 	if len(items) != 5 {
 		t.Fatalf("%v", items)
 	}
@@ -184,7 +185,7 @@ func TestResponsesCallTools(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, w)
 		}
 	}
-	if deltas["fc_t2"] != `{"city":"Ulm"}` || deltas["fc_t4"] != "a\nb" {
+	if deltas["fc_t2"] != `{"city":"Ulm"}` || deltas["ctc_t4"] != "a\nb" {
 		t.Errorf("%v", deltas)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json/jsontext"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -15,12 +14,19 @@ import (
 
 // toolset is what a request says of tools. The zero value: none may be called.
 type toolset struct {
-	raw      jsontext.Value // for the chat template
-	tools    []toolcall.Tool
-	strict   []bool // by tool: its calls are held to its schema
-	required bool   // some tool, or the only one that is left, must be called
+	tools    []tool
+	required bool // some tool, or the only one that is left, must be called
 	several  bool
-	field    string // that asks for calls to be constrained, for errors
+	field    string         // that asks for calls to be constrained, for errors
+	shown    jsontext.Value // the tools that the chat template gets
+}
+
+// tool is one that may be called.
+type tool struct {
+	toolcall.Tool
+	raw    jsontext.Value // for the chat template
+	custom bool           // of type custom: its one argument, input, is text
+	held   string         // the field that says that its calls are held to its schema; "": nothing does
 }
 
 const (
@@ -31,54 +37,104 @@ const (
 // readTools reads tools, tool_choice and parallel_tool_calls.
 func readTools(o *object) toolset {
 	s := toolset{several: o.bool("parallel_tool_calls", true)}
+	var raws []jsontext.Value
+	if v := o.take("tools", "an array", '['); v != nil {
+		for _, raw := range elements(v) {
+			raws = append(raws, raw.Clone())
+		}
+	}
 	at := map[string]int{}
 	for i, t := range o.objects("tools") {
-		switch kind := t.string("type"); {
-		case i == maxTools:
+		if i == maxTools {
 			t.fail("", "more than %d tools", maxTools)
-		case !t.has("type"):
-			t.fail("type", "is missing")
-		case kind != "function":
-			t.fail("type", "%q tools are not supported, only function", shorten(kind, 40))
 		}
-		f := t.object("function")
-		if f == nil {
-			t.fail("function", "is missing")
-			continue
+		one := readTool(t, raws[i])
+		if _, again := at[one.Name]; again {
+			t.fail(t.string("type")+".name", "%q is the name of two tools", one.Name)
 		}
-		name := f.string("name")
-		f.string("description")
-		tool := toolcall.Tool{Name: name, Parameters: f.take("parameters", "a JSON schema, which is an object", '{')}
-		s.strict = append(s.strict, f.bool("strict", false))
-		_, again := at[name]
-		switch {
-		case !f.has("name"):
-			f.fail("name", "is missing")
-		case len(name) > maxToolName || !toolName(name):
-			f.fail("name", "%q is not 1 to %d letters, digits or characters of _-.:/", shorten(name, 60), maxToolName)
-		case again:
-			f.fail("name", "%q is the name of two tools", name)
-		}
-		t.inner(f)
-		at[name] = len(s.tools)
-		s.tools = append(s.tools, tool)
+		at[one.Name] = len(s.tools)
+		s.tools = append(s.tools, one)
 	}
-	if len(s.tools) > 0 {
-		s.raw = o.fields["tools"]
+	only := s.choose(o, at)
+	for _, t := range s.tools {
+		s.shown = append(append(s.shown, ','), t.raw...)
 	}
-	s.choose(o, at)
-	if s.field == "" {
-		for i, strict := range s.strict {
-			if strict && s.field == "" {
-				s.field = fmt.Sprintf("tools[%d].function.strict", i)
-			}
+	if s.shown != nil {
+		s.shown[0] = '['
+		s.shown = append(s.shown, ']')
+	}
+	if only >= 0 {
+		s.tools = s.tools[only : only+1]
+	}
+	for _, t := range s.tools {
+		if s.field == "" {
+			s.field = t.held
 		}
 	}
 	return s
 }
 
-// choose reads tool_choice.
-func (s *toolset) choose(o *object, at map[string]int) {
+// readTool reads one tool.
+func readTool(t *object, raw jsontext.Value) (out tool) {
+	kind := t.string("type")
+	switch {
+	case !t.has("type"):
+		t.fail("type", "is missing")
+	case kind != "function" && kind != "custom":
+		t.fail("type", "%q tools are not supported, only function and custom", shorten(kind, 40))
+	}
+	if t.err != nil {
+		return out
+	}
+	f := t.object(kind)
+	if f == nil {
+		t.fail(kind, "is missing")
+		return out
+	}
+	out.Name = f.string("name")
+	switch {
+	case !f.has("name"):
+		f.fail("name", "is missing")
+	case len(out.Name) > maxToolName || !toolName(out.Name):
+		f.fail("name", "%q is not 1 to %d letters, digits or characters of _-.:/", shorten(out.Name, 60), maxToolName)
+	}
+	f.string("description")
+	if kind == "custom" {
+		out.readCustom(f)
+	} else {
+		out.Parameters = readParameters(f)
+		if f.bool("strict", false) {
+			out.held = f.path + "strict"
+		}
+		out.raw = raw
+	}
+	t.inner(f)
+	return out
+}
+
+// readParameters reads a function's schema, which is of an object; nil when there is none: no arguments.
+func readParameters(f *object) jsontext.Value {
+	const field = "parameters"
+	schema := f.take(field, "a JSON schema of an object", '{')
+	p := f.object(field)
+	if p == nil {
+		return nil
+	}
+	if types := toolcall.Types(schema, schema); types != nil && !slices.Contains(types, "object") {
+		f.fail(field, "is a schema of type %s: arguments are an object", shorten(strings.Join(types, " or "), 60))
+	}
+	p.take("properties", "an object of schemas", '{')
+	p.take("required", "an array of names", '[')
+	f.inner(p)
+	if len(p.fields) == 0 {
+		return nil
+	}
+	return schema
+}
+
+// choose reads tool_choice. It returns the index of the only tool that may be called; -1: there is no such.
+func (s *toolset) choose(o *object, at map[string]int) (only int) {
+	only = -1
 	v := o.take("tool_choice", "none, auto, required or an object", '"', '{')
 	if v == nil {
 		return
@@ -98,46 +154,49 @@ func (s *toolset) choose(o *object, at map[string]int) {
 	} else {
 		c := o.object("tool_choice")
 		switch kind := c.string("type"); kind {
-		case "function":
-			s.name(c, at)
+		case "function", "custom":
+			s.required, s.several, s.field = true, false, "tool_choice"
+			if i, ok := s.namedTool(c, at); ok {
+				only = i
+			}
 		case "allowed_tools":
-			s.allow(c, at, o.fields["tools"])
+			s.allow(c, at)
 		default:
-			c.fail("type", "%q is not one of function and allowed_tools", shorten(kind, 40))
+			c.fail("type", "%q is not one of function, custom and allowed_tools", shorten(kind, 40))
 		}
 		o.inner(c)
 	}
 	if len(s.tools) == 0 {
 		o.fail("tool_choice", "there are no tools")
 	}
+	return only
 }
 
-// namedTool is the index of the tool that the field function of t names.
-func namedTool(t *object, at map[string]int) (int, bool) {
-	f := t.object("function")
+// namedTool is the index of the tool that t names, in the field of its type.
+func (s *toolset) namedTool(t *object, at map[string]int) (int, bool) {
+	kind := "function"
+	if t.string("type") == "custom" {
+		kind = "custom"
+	}
+	f := t.object(kind)
 	if f == nil {
-		t.fail("function", "is missing")
+		t.fail(kind, "is missing")
 		return 0, false
 	}
 	name := f.string("name")
 	i, ok := at[name]
-	if !ok {
+	switch {
+	case !ok:
 		f.fail("name", "%q is none of the request's tools", shorten(name, 60))
+	case s.tools[i].custom != (kind == "custom"):
+		f.fail("name", "%q is a tool of another type", name)
 	}
 	t.inner(f)
 	return i, ok
 }
 
-// name lets only the tool be called that c names.
-func (s *toolset) name(c *object, at map[string]int) {
-	if i, ok := namedTool(c, at); ok {
-		s.tools, s.strict = s.tools[i:i+1], s.strict[i:i+1]
-	}
-	s.required, s.several, s.field = true, false, "tool_choice"
-}
-
-// allow leaves out the tools that c does not allow; the model does not see them. all are the tools as they came.
-func (s *toolset) allow(c *object, at map[string]int, all jsontext.Value) {
+// allow leaves out the tools that c does not allow; the model does not see them.
+func (s *toolset) allow(c *object, at map[string]int) {
 	a := c.object("allowed_tools")
 	if a == nil {
 		c.fail("allowed_tools", "is missing")
@@ -146,7 +205,7 @@ func (s *toolset) allow(c *object, at map[string]int, all jsontext.Value) {
 	allowed, none := make([]bool, len(s.tools)), true
 	for _, t := range a.objects("tools") {
 		none = false
-		if i, ok := namedTool(t, at); ok {
+		if i, ok := s.namedTool(t, at); ok {
 			allowed[i] = true
 		}
 	}
@@ -161,21 +220,13 @@ func (s *toolset) allow(c *object, at map[string]int, all jsontext.Value) {
 		a.fail("mode", "%q is not one of auto and required", shorten(mode, 40))
 	}
 	c.inner(a)
-	if c.err != nil || all == nil {
-		return
-	}
-	old := *s
-	s.tools, s.strict, s.raw = nil, nil, jsontext.Value("[")
-	for i, v := range elements(all) {
-		if i < len(allowed) && allowed[i] {
-			if len(s.tools) > 0 {
-				s.raw = append(s.raw, ',')
-			}
-			s.raw = append(s.raw, v...)
-			s.tools, s.strict = append(s.tools, old.tools[i]), append(s.strict, old.strict[i])
+	var kept []tool
+	for i, t := range s.tools {
+		if allowed[i] {
+			kept = append(kept, t)
 		}
 	}
-	s.raw = append(s.raw, ']')
+	s.tools = kept
 }
 
 // toolName reports whether a name can be written in every format.
@@ -210,11 +261,10 @@ func (g *generation) constrain(ctx context.Context, s structured) error {
 	if s.field != "" {
 		return g.compile(ctx, s)
 	}
-	rule := toolcall.Rule{Tools: make([]toolcall.Tool, len(t.tools)), Required: t.required, Several: t.several}
-	copy(rule.Tools, t.tools)
-	if !t.required { // what is not strict may have any arguments
-		for i, strict := range t.strict {
-			if !strict {
+	rule := toolcall.Rule{Tools: t.offered(), Required: t.required, Several: t.several}
+	if !t.required { // what nothing holds may have any arguments
+		for i := range rule.Tools {
+			if t.tools[i].held == "" {
 				rule.Tools[i].Parameters = nil
 			}
 		}
@@ -232,17 +282,34 @@ type calls struct {
 	fresh  func() *toolcall.Parser
 	// thought is the reasoning that has not ended: models forget to end it before they call.
 	thought strings.Builder
+	custom  func(name string) bool
+	input   *customInput // of the custom tool that is being called; nil: it is a function
 	begun   int
 	one     bool // later calls are left out
 	cut     bool // the last call came too late
+}
+
+// offered are the tools as calls are read and constrained by.
+func (s *toolset) offered() []toolcall.Tool {
+	out := make([]toolcall.Tool, len(s.tools))
+	for i, t := range s.tools {
+		out[i] = t.Tool
+	}
+	return out
+}
+
+// custom reports whether a name is that of a custom tool.
+func (s *toolset) custom(name string) bool {
+	return slices.ContainsFunc(s.tools, func(t tool) bool { return t.custom && t.Name == name })
 }
 
 func newCalls(s *toolset, format string) calls {
 	if len(s.tools) == 0 {
 		return calls{}
 	}
-	fresh := func() *toolcall.Parser { return toolcall.New(format, s.tools) }
-	return calls{parser: fresh(), fresh: fresh, one: !s.several}
+	offered := s.offered()
+	fresh := func() *toolcall.Parser { return toolcall.New(format, offered) }
+	return calls{parser: fresh(), fresh: fresh, custom: s.custom, one: !s.several}
 }
 
 // pieces are what an event adds to an answer: its parts, in which calls are told from content. An answer that ends inside
@@ -256,18 +323,39 @@ func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.Finish
 		}
 		out = append(out, p)
 	}
+	arguments := func(text string) {
+		if text != "" {
+			add(piece{kind: argumentsPiece, text: text})
+		}
+	}
+	ended := func() {
+		if c.input != nil {
+			arguments(c.input.finish())
+			c.input = nil
+		}
+	}
 	read := func(found []toolcall.Piece) {
 		for _, f := range found {
+			if f.Kind != toolcall.Arguments {
+				ended()
+			}
 			switch {
 			case f.Kind == toolcall.Content:
 				add(piece{kind: contentPiece, text: f.Text})
 			case f.Kind == toolcall.Begin:
 				if c.cut = c.one && c.begun > 0; !c.cut {
 					c.begun++
-					add(piece{kind: callPiece, call: call{id: "call_" + strings.ToLower(rand.Text()), name: f.Name}})
+					custom := c.custom(f.Name)
+					if custom {
+						c.input = &customInput{}
+					}
+					add(piece{kind: callPiece, call: call{id: "call_" + strings.ToLower(rand.Text()), name: f.Name, custom: custom}})
 				}
-			case !c.cut:
-				add(piece{kind: argumentsPiece, text: f.Text})
+			case c.cut:
+			case c.input != nil:
+				arguments(c.input.push(f.Text))
+			default:
+				arguments(f.Text)
 			}
 		}
 	}
@@ -292,6 +380,7 @@ func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.Finish
 			found := append(p.Push(c.thought.String()), p.Finish(false)...)
 			read(slices.DeleteFunc(found, func(f toolcall.Piece) bool { return f.Kind == toolcall.Content }))
 		}
+		ended()
 	}
 	return out
 }

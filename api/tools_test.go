@@ -191,13 +191,13 @@ func TestToolRequests(t *testing.T) {
 	for _, c := range []struct{ fields, param string }{
 		{`"tools":{}`, "tools"}, {`"tools":[5]`, "tools[0]"}, {`"tools":[{}]`, "tools[0].type"}, {`"tools":[{"type":"web_search"}]`, "tools[0].type"},
 		{`"tools":[{"type":"function"}]`, "tools[0].function"}, {f(``), "tools[0].function.name"}, {f(`"name":""`), "tools[0].function.name"},
-		{f(`"name":"a b"`), "tools[0].function.name"}, {f(`"name":5`), "tools[0].function.name"}, {f(`"name":"f","parameters":5`), "tools[0].function.parameters"},
+		{f(`"name":"a b"`), "tools[0].function.name"}, {f(`"name":5`), "tools[0].function.name"}, {f(`"name":"f","parameters":5`), "tools[0].function.parameters"}, {f(`"name":"f","parameters":{"properties":[]}`), "tools[0].function.parameters.properties"},
 		{f(`"name":"f","strict":"x"`), "tools[0].function.strict"}, {`"tools":[` + weatherTool + `,` + weatherTool + `]`, "tools[1].function.name"},
 		{`"tool_choice":"required"`, "tool_choice"}, {`"tools":[` + weatherTool + `],"tool_choice":"any"`, "tool_choice"},
 		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"function","function":{"name":"x"}}`, "tool_choice.function.name"},
-		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"custom"}`, "tool_choice.type"}, {`"parallel_tool_calls":5`, "parallel_tool_calls"},
-		{f(`"name":"f","strict":true,"parameters":{"type":"strin"}`), "tools[0].function.strict"},
-		{f(`"name":"f","parameters":{"type":"strin"}`) + `,"tool_choice":"required"`, "tool_choice"},
+		{`"tools":[` + weatherTool + `],"tool_choice":{"type":"custom"}`, "tool_choice.custom"}, {`"tools":[` + weatherTool + `],"tool_choice":{"type":"x"}`, "tool_choice.type"}, {`"parallel_tool_calls":5`, "parallel_tool_calls"},
+		{f(`"name":"f","strict":true,"parameters":{"properties":{"a":{"type":"strin"}}}`), "tools[0].function.strict"},
+		{f(`"name":"f","parameters":{"properties":{"a":{"type":"strin"}}}`) + `,"tool_choice":"required"`, "tool_choice"},
 		{`"tools":[` + weatherTool + `],"tool_choice":"required","response_format":{"type":"json_object"}`, "response_format"},
 		{`"functions":[{"name":"f"}]`, "functions"}, {`"function_call":{"name":"f"}`, "function_call"},
 	} {
@@ -223,7 +223,7 @@ func TestToolRequests(t *testing.T) {
 			t.Errorf("%s: held to a grammar: %v", c.fields, held)
 		}
 	}
-	if msg := s.refused(s.post("/v1/chat/completions", chatBody(f(`"name":"f","parameters":{"type":"strin"}`)+`,"tool_choice":"required"`)), 400, "tool_choice"); !strings.Contains(msg, "tool f: ") {
+	if msg := s.refused(s.post("/v1/chat/completions", chatBody(f(`"name":"f","parameters":{"properties":{"a":{"type":"strin"}}}`)+`,"tool_choice":"required"`)), 400, "tool_choice"); !strings.Contains(msg, "tool f: ") {
 		t.Errorf("the tool is not named: %s", msg)
 	}
 	plain := serve(t, says("x"), Options{})
@@ -257,7 +257,7 @@ func TestAllowedTools(t *testing.T) {
 			names = append(names, tool.Name)
 		}
 		var raw []struct{ Function struct{ Name string } }
-		if err := json.Unmarshal(s.raw, &raw); err != nil || o.err != nil {
+		if err := json.Unmarshal(s.shown, &raw); err != nil || o.err != nil {
 			t.Fatalf("%s: %v %v", c.choice, err, o.err)
 		}
 		for _, r := range raw {

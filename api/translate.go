@@ -19,6 +19,7 @@ type translation struct {
 
 	messages []jsontext.Value
 	sources  []string // by message: the client's field it was made of
+	tools    []string // by tool, likewise; nil: as they are
 	kwargs   []member // variables of the chat template that a client's own win over
 }
 
@@ -109,6 +110,12 @@ func (t *translation) own(param string) string {
 		index, _, _ := strings.Cut(rest, "]")
 		if i, err := strconv.Atoi(index); err == nil && i < len(t.sources) {
 			return t.sources[i]
+		}
+	}
+	if rest, ok := strings.CutPrefix(param, "tools["); ok && t.tools != nil {
+		index, rest, _ := strings.Cut(rest, "]")
+		if i, err := strconv.Atoi(index); err == nil && i < len(t.tools) {
+			return t.tools[i] + t.paths.Replace(rest)
 		}
 	}
 	root := param

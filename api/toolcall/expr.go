@@ -149,7 +149,7 @@ func properties(t Tool) ([]property, error) {
 			return nil, err
 		}
 		p.schema = p.schema.Clone()
-		p.types = schemaTypes(p.schema, 0)
+		p.types = Types(t.Parameters, p.schema)
 		for _, r := range schema.Required {
 			p.required = p.required || r == p.name
 		}

@@ -172,53 +172,17 @@ func (c *xmlCall) types() []string {
 	}
 	var schema struct {
 		Properties map[string]jsontext.Value `json:"properties"`
+		More       jsontext.Value            `json:"additionalProperties"`
 	}
-	if json.Unmarshal(c.tool.Parameters, &schema) != nil {
+	root := c.tool.Parameters
+	if json.Unmarshal(root, &schema) != nil {
 		return nil
 	}
-	return schemaTypes(schema.Properties[c.param], 0)
+	if s, ok := schema.Properties[c.param]; ok {
+		return Types(root, s)
+	}
+	return Types(root, schema.More)
 }
-
-func schemaTypes(raw jsontext.Value, depth int) (types []string) {
-	var s struct {
-		Type  any              `json:"type"`
-		AnyOf []jsontext.Value `json:"anyOf"`
-		OneOf []jsontext.Value `json:"oneOf"`
-		Enum  []jsontext.Value `json:"enum"`
-		Const jsontext.Value   `json:"const"`
-	}
-	if raw == nil || depth > 8 || json.Unmarshal(raw, &s) != nil {
-		return nil
-	}
-	switch t := s.Type.(type) {
-	case string:
-		types = append(types, t)
-	case []any:
-		for _, e := range t {
-			if name, ok := e.(string); ok {
-				types = append(types, name)
-			}
-		}
-	}
-	if types != nil {
-		return types
-	}
-	for _, list := range [][]jsontext.Value{s.AnyOf, s.OneOf} {
-		for _, e := range list {
-			types = append(types, schemaTypes(e, depth+1)...)
-		}
-	}
-	values := s.Enum
-	if s.Const != nil {
-		values = append(values, s.Const)
-	}
-	for _, v := range values {
-		types = append(types, kinds[v.Kind()])
-	}
-	return types
-}
-
-var kinds = map[jsontext.Kind]string{'"': "string", '0': "number", 't': "boolean", 'f': "boolean", 'n': "null", '{': "object", '[': "array"}
 
 // typed is a value as JSON: what its schema allows other than text, if it reads as that, else text.
 func typed(text string, types []string) string {
