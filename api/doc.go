@@ -96,7 +96,9 @@
 // name and goes on with parts of its arguments. The finish_reason of an answer with calls is tool_calls; of one that was cut at
 // max_tokens it is length, and the last arguments may be a part. With auto, arguments are what the model wrote: no schema holds
 // them. A grammar does with tool_choice required or a name, and for each tool whose function has strict true; what of a schema
-// is supported is as in response_format, which excludes a call that has to be made. tool_choice with a name shows
+// is supported is as in response_format, which excludes a call that has to be made. Every format holds the whole schema; where
+// parameters are written one by one (qwen3_xml) the schema as a whole may have properties, required and additionalProperties, and a
+// parameter that may be text is text or null. What cannot be held is a 400 that names the tool and the keyword. tool_choice with a name shows
 // the model all tools and lets it make one call; none reads nothing as a call and shows the model no tools.
 //
 // # Answers

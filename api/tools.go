@@ -112,13 +112,16 @@ func readTool(t *object, raw jsontext.Value) (out tool) {
 	return out
 }
 
-// readParameters reads a function's schema, which is of an object; nil when there is none: no arguments.
+// noArguments is the schema of a function without one.
+var noArguments = jsontext.Value(`{"type":"object","properties":{}}`)
+
+// readParameters reads a function's schema, which is of an object.
 func readParameters(f *object) jsontext.Value {
 	const field = "parameters"
 	schema := f.take(field, "a JSON schema of an object", '{')
 	p := f.object(field)
 	if p == nil {
-		return nil
+		return noArguments
 	}
 	if types := toolcall.Types(schema, schema); types != nil && !slices.Contains(types, "object") {
 		f.fail(field, "is a schema of type %s: arguments are an object", shorten(strings.Join(types, " or "), 60))
@@ -127,7 +130,7 @@ func readParameters(f *object) jsontext.Value {
 	p.take("required", "an array of names", '[')
 	f.inner(p)
 	if len(p.fields) == 0 {
-		return nil
+		return noArguments
 	}
 	return schema
 }

@@ -114,10 +114,12 @@ func (s *simulation) within(p *kernels.SampleParams, state grammar.State, ignore
 	if state.MayEnd() && s.end >= 0 && !slices.Contains(p.Banned, s.end) {
 		return s.end
 	}
-	if b, ok := state.Shortest(); ok {
-		if id := s.bytes[b]; id >= 0 && !slices.Contains(p.Banned, id) {
-			return id
-		}
+	id, ok := state.ShortestControl()
+	if b, isByte := state.Shortest(); isByte {
+		id, ok = s.bytes[b], true
+	}
+	if ok && id >= 0 && !slices.Contains(p.Banned, id) {
+		return id
 	}
 	return -1
 }

@@ -1,8 +1,7 @@
 package toolcall
 
 import (
-	"encoding/json/jsontext"
-	"encoding/json/v2"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,9 +17,6 @@ type Rule struct {
 	// Several calls may follow one another.
 	Several bool
 }
-
-// anyObject is the schema of a tool without one.
-var anyObject = jsontext.Value(`{"type":"object"}`)
 
 // Expr is the answers in a format that keep a rule, their calls' arguments being what the tools' schemas allow. An error says
 // which tool's schema cannot be compiled, or that the format cannot be written so.
@@ -69,9 +65,7 @@ func Expr(format string, r Rule) (grammar.Expr, error) {
 var (
 	notBrace = must(grammar.Regex(`\s*[^\s{]`))
 	anyText  = must(grammar.Regex(`[\s\S]*`))
-	number   = must(grammar.Regex(`-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?`))
 	bareName = must(grammar.Regex(`[A-Za-z0-9_.-]{1,64}`))
-	whole    = must(grammar.Regex(`-?(0|[1-9][0-9]{0,17})`))
 )
 
 func must(e grammar.Expr, err error) grammar.Expr {
@@ -83,219 +77,81 @@ func must(e grammar.Expr, err error) grammar.Expr {
 
 // callExpr is one call of a tool.
 func callExpr(format string, t Tool) (grammar.Expr, error) {
-	schema := t.Parameters
-	if schema == nil {
-		schema = anyObject
-	}
-	switch format {
-	case "qwen3_xml":
-		return xmlExpr(t)
-	case "gemma4":
-		return gemmaExpr(t)
-	}
-	args, err := grammar.Schema(schema)
-	if err != nil {
-		return grammar.Expr{}, err
-	}
 	name := quote(t.Name)
+	call := func(begin string, n grammar.Notation, end string) (grammar.Expr, error) {
+		args, err := grammar.SchemaIn(n, objects(t))
+		return grammar.Seq(grammar.Literal(begin), args, grammar.Literal(end)), err
+	}
+	inJSON := grammar.Notation{Escapes: true}
 	switch format {
 	case "hermes":
-		return grammar.Seq(grammar.Literal("<tool_call>\n{\"name\": "+name+", \"arguments\": "), args, grammar.Literal("}\n</tool_call>")), nil
+		return call("<tool_call>\n{\"name\": "+name+", \"arguments\": ", inJSON, "}\n</tool_call>")
 	case "llama3_json":
-		return grammar.Seq(grammar.Literal(`{"name": `+name+`, "parameters": `), args, grammar.Literal("}")), nil
+		return call(`{"name": `+name+`, "parameters": `, inJSON, "}")
 	case "phi4_mini_json":
-		return grammar.Seq(grammar.Literal(`{"name": `+name+`, "arguments": `), args, grammar.Literal("}")), nil
+		return call(`{"name": `+name+`, "arguments": `, inJSON, "}")
+	case "gemma4":
+		return call("<|tool_call>call:"+t.Name, grammar.Notation{Quote: gemmaQuote, BareKeys: true}, gemmaEnd)
+	case "mistral":
+		return call("[TOOL_CALLS]"+t.Name+"[ARGS]", inJSON, "")
 	}
-	return grammar.Seq(grammar.Literal("[TOOL_CALLS]"+t.Name+"[ARGS]"), args), nil
-}
-
-// property is one of a tool's parameters.
-type property struct {
-	name     string
-	schema   jsontext.Value
-	types    []string
-	required bool
-}
-
-// properties are those of a schema, in its order, each with the definitions that it may refer to.
-func properties(t Tool) ([]property, error) {
-	if t.Parameters == nil {
-		return nil, nil
-	}
-	var schema struct {
-		Properties  jsontext.Value `json:"properties"`
-		Required    []string       `json:"required"`
-		Defs        jsontext.Value `json:"$defs"`
-		Definitions jsontext.Value `json:"definitions"`
-	}
-	if err := json.Unmarshal(t.Parameters, &schema); err != nil {
-		return nil, err
-	}
-	if schema.Properties == nil {
-		return nil, nil
-	}
-	var out []property
-	dec := jsontext.NewDecoder(strings.NewReader(string(schema.Properties)))
-	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
-		return nil, fmt.Errorf("properties: want an object")
-	}
-	for dec.PeekKind() != '}' {
-		key, err := dec.ReadToken()
-		if err != nil {
-			return nil, err
-		}
-		p := property{name: key.String()}
-		if p.schema, err = dec.ReadValue(); err != nil {
-			return nil, err
-		}
-		p.schema = p.schema.Clone()
-		p.types = Types(t.Parameters, p.schema)
-		for _, r := range schema.Required {
-			p.required = p.required || r == p.name
-		}
-		if body, ok := strings.CutPrefix(string(p.schema), "{"); ok && strings.TrimSpace(body) != "}" && strings.Contains(body, `"$ref"`) {
-			for name, defs := range map[string]jsontext.Value{"$defs": schema.Defs, "definitions": schema.Definitions} {
-				if defs != nil {
-					body = quote(name) + ": " + string(defs) + ", " + body
-				}
-			}
-			p.schema = jsontext.Value("{" + body)
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
-// text reports whether the property is text and nothing else, and then its possible values if they are listed.
-func (p *property) text() (is bool, values []string) {
-	var s struct {
-		Enum  []jsontext.Value `json:"enum"`
-		Const jsontext.Value   `json:"const"`
-	}
-	is = !slices.ContainsFunc(p.types, func(t string) bool { return t != "string" })
-	if !is || json.Unmarshal(p.schema, &s) != nil {
-		return is, nil
-	}
-	if s.Const != nil {
-		s.Enum = append(s.Enum, s.Const)
-	}
-	for _, v := range s.Enum {
-		if b, err := jsontext.AppendUnquote(nil, v); err == nil {
-			values = append(values, string(b))
-		}
-	}
-	return is, values
+	return xmlExpr(t)
 }
 
 // xmlExpr has the parameters in the schema's order, those that are not required or not.
 func xmlExpr(t Tool) (grammar.Expr, error) {
-	all, err := properties(t)
+	all, more, err := properties(t)
 	if err != nil {
 		return grammar.Expr{}, err
 	}
 	parts := []grammar.Expr{grammar.Literal("<tool_call>\n" + functionBegin + t.Name + ">\n")}
-	if t.Parameters == nil {
-		any := grammar.Seq(grammar.Literal(parameterBegin), bareName, grammar.Literal(">\n"), grammar.Until("\n"+parameterEnd), grammar.Literal("\n"+parameterEnd+"\n"))
-		parts = append(parts, grammar.Repeat(any, 0, -1))
-	}
 	for _, p := range all {
-		const end = "\n" + parameterEnd
-		var value grammar.Expr
-		switch is, values := p.text(); {
-		case is && values != nil:
-			value = grammar.Choice(values)
-		case is:
-			value = grammar.Until(end)
-		default:
-			if value, err = grammar.Schema(p.schema); err != nil {
-				return grammar.Expr{}, fmt.Errorf("%s: %w", p.name, err)
-			}
+		if strings.ContainsAny(p.name, "<>\n") || p.name != strings.Trim(p.name, layout+`"'`) || p.name == "" {
+			return grammar.Expr{}, fmt.Errorf("the parameter %q has a name that this model's format of calls cannot write", p.name)
 		}
-		parts = append(parts, optional(p.required, grammar.Seq(grammar.Literal(parameterBegin+p.name+">\n"), value, grammar.Literal(end+"\n"))))
+		e, err := xmlParameter(grammar.Literal(p.name), &p)
+		if err != nil {
+			return grammar.Expr{}, err
+		}
+		if !p.required {
+			e = grammar.Repeat(e, 0, 1)
+		}
+		parts = append(parts, e)
+	}
+	if more != nil {
+		e, err := xmlParameter(bareName, more)
+		if err != nil {
+			return grammar.Expr{}, err
+		}
+		parts = append(parts, grammar.Repeat(e, 0, -1))
 	}
 	return grammar.Seq(append(parts, grammar.Literal(functionEnd+"\n"+callEnd))...), nil
 }
 
-func optional(required bool, e grammar.Expr) grammar.Expr {
-	if required {
-		return e
-	}
-	return grammar.Repeat(e, 0, 1)
-}
-
-// gemmaExpr has the parameters in the schema's order. Values have the types that the schema allows; what it says of numbers,
-// lengths and what is inside lists and objects is not looked at.
-func gemmaExpr(t Tool) (grammar.Expr, error) {
-	all, err := properties(t)
-	if err != nil {
-		return grammar.Expr{}, err
-	}
-	if t.Parameters == nil {
-		item := grammar.Seq(bareName, grammar.Literal(":"), grammar.Alt(gemmaType("string", 0), number, grammar.Choice([]string{"true", "false", "null"}), gemmaType("array", 2), gemmaType("object", 2)))
-		members := grammar.Repeat(grammar.Seq(item, grammar.Repeat(grammar.Seq(grammar.Literal(","), item), 0, -1)), 0, 1)
-		return grammar.Seq(grammar.Literal("<|tool_call>call:"+t.Name+"{"), members, grammar.Literal("}"+gemmaEnd)), nil
-	}
-	// first: with nothing before it; later: behind a comma.
-	first, later := grammar.Expr{}, grammar.Expr{}
-	for i := len(all) - 1; i >= 0; i-- {
-		p := all[i]
-		member := grammar.Seq(grammar.Literal(p.name+":"), gemmaValue(&p))
-		first = grammar.Alt(grammar.Seq(member, later), skip(p.required, first))
-		later = grammar.Alt(grammar.Seq(grammar.Literal(","), member, later), skip(p.required, later))
-	}
-	return grammar.Seq(grammar.Literal("<|tool_call>call:"+t.Name+"{"), first, grammar.Literal("}"+gemmaEnd)), nil
-}
-
-// skip is e where a parameter may be left out.
-func skip(required bool, e grammar.Expr) grammar.Expr {
-	if required {
-		return grammar.Alt()
-	}
-	return e
-}
-
-func gemmaText(e grammar.Expr) grammar.Expr {
-	return grammar.Seq(grammar.Literal(gemmaQuote), e, grammar.Literal(gemmaQuote))
-}
-
-func gemmaValue(p *property) grammar.Expr {
-	if is, values := p.text(); is && values != nil {
-		return gemmaText(grammar.Choice(values))
-	}
-	types := p.types
-	if len(types) == 0 {
+// xmlParameter is a parameter: text as it is, if its schema allows text, since it is read so; else JSON. No value has the end
+// of one in it.
+func xmlParameter(name grammar.Expr, p *property) (grammar.Expr, error) {
+	n := grammar.Notation{Stop: parameterEnd}
+	var types []string
+	switch {
+	case len(p.types) > 0 && !slices.Contains(p.types, "string"):
+		n.Escapes = true
+	case slices.Contains(p.types, "null"):
+		types = []string{"string", "null"}
+	default:
 		types = []string{"string"}
 	}
-	var all []grammar.Expr
-	for _, t := range types {
-		all = append(all, gemmaType(t, 3))
+	value, err := grammar.SchemaIn(n, part(p.whole, p.schema, types...))
+	if err != nil {
+		var e *grammar.Error
+		if errors.As(err, &e) {
+			where := "#/properties/" + p.name + strings.TrimPrefix(e.Where, "#")
+			if rest, ok := strings.CutPrefix(e.Where, wholeSchema); ok {
+				where = "#" + rest
+			}
+			err = &grammar.Error{Where: where, Message: e.Message}
+		}
+		return grammar.Expr{}, err
 	}
-	return grammar.Alt(all...)
-}
-
-// gemmaType is any value of a type, with lists and objects nested so deep.
-func gemmaType(t string, depth int) grammar.Expr {
-	text := gemmaText(grammar.Until(gemmaQuote))
-	inner := []grammar.Expr{text, number, grammar.Choice([]string{"true", "false", "null"})}
-	if depth > 0 && (t == "array" || t == "object") {
-		inner = append(inner, gemmaType("array", depth-1), gemmaType("object", depth-1))
-	}
-	list := func(open string, item grammar.Expr, end string) grammar.Expr {
-		return grammar.Seq(grammar.Literal(open), grammar.Repeat(grammar.Seq(item, grammar.Repeat(grammar.Seq(grammar.Literal(","), item), 0, -1)), 0, 1), grammar.Literal(end))
-	}
-	switch t {
-	case "integer":
-		return whole
-	case "number":
-		return number
-	case "boolean":
-		return grammar.Choice([]string{"true", "false"})
-	case "null":
-		return grammar.Literal("null")
-	case "array":
-		return list("[", grammar.Alt(inner...), "]")
-	case "object":
-		return list("{", grammar.Seq(text, grammar.Literal(":"), grammar.Alt(inner...)), "}")
-	}
-	return text
+	return grammar.Seq(grammar.Literal(parameterBegin), name, grammar.Literal(">\n"), value, grammar.Literal("\n"+parameterEnd+"\n")), nil
 }

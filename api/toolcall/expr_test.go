@@ -55,8 +55,11 @@ func draw(t *testing.T, g *grammar.Grammar, r *rand.Rand) (string, bool) {
 			t.Fatalf("nothing is allowed after %q", text)
 		}
 		id := allowed[r.IntN(len(allowed))]
-		if b, ok := s.Shortest(); ok && n > 60 && r.IntN(4) > 0 {
+		near := n > 60 && r.IntN(4) > 0
+		if b, ok := s.Shortest(); ok && near {
 			id = int32(b)
+		} else if control, ok := s.ShortestControl(); ok && near {
+			id = control
 		} else if id > 256 && r.IntN(3) == 0 {
 			id = allowed[r.IntN(len(allowed))]
 		} else if id < 32 || id > 126 { // mostly what can be read
@@ -128,14 +131,11 @@ func TestExpr(t *testing.T) {
 							t.Errorf("%s: %q: arguments %q: %v", format, text, a, err)
 							continue
 						}
-						if names[i] != "weather" || format == "gemma4" { // whose grammar knows types only
+						if names[i] != "weather" {
 							if json.Unmarshal([]byte(a), &map[string]any{}) != nil {
 								t.Errorf("%s: arguments %q", format, a)
 							}
 							continue
-						}
-						if m, ok := v.(map[string]any); ok && format == "qwen3_xml" { // lengths of text are not looked at
-							m["city"] = ""
 						}
 						if err := valid.Validate(v); err != nil {
 							t.Errorf("%s: %q: arguments %q: %v", format, text, a, err)
@@ -150,17 +150,100 @@ func TestExpr(t *testing.T) {
 	}
 }
 
+// TestExprErrors: what a format cannot hold of a schema is refused by name.
 func TestExprErrors(t *testing.T) {
-	for _, format := range Formats() {
-		_, err := Expr(format, Rule{Tools: []Tool{{"f", jsontext.Value(`{"type":"object","properties":{"a":{"type":"strin"}}}`)}}, Required: true})
-		if format == "gemma4" {
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), "tool f") {
-			t.Errorf("%s: %v", format, err)
+	refused := func(format, schema, want string) {
+		t.Helper()
+		_, err := Expr(format, Rule{Tools: []Tool{{"f", jsontext.Value(schema)}}, Required: true})
+		if err == nil || !strings.HasPrefix(err.Error(), "tool f: ") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %s: %v, want an error of %q", format, schema, err, want)
 		}
 	}
+	for _, format := range Formats() {
+		refused(format, `{"type":"object","properties":{"a":{"type":"strin"}}}`, "#/properties/a/type")
+		refused(format, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"array","contains":{}}}}`, "#/$defs/b/contains")
+		refused(format, `{"type":"object","properties":{"a":{"type":"string"}},"not":{"required":["a"]}}`, "#/not")
+		refused(format, `{"type":"object","properties":{"a":{"type":"string","format":"iri"}}}`, "format")
+	}
+	refused("gemma4", `{"type":"object","properties":{"a":{"enum":["<|\"|>"]}}}`, "cannot be written")
+	refused("qwen3_xml", `{"type":"object","properties":{"a":{"type":"string","enum":["a</parameter>"]}}}`, "cannot be written")
+	refused("qwen3_xml", `{"type":"object","properties":{"a>b":{"type":"string"}}}`, `"a>b"`)
+	refused("qwen3_xml", `{"type":"object","anyOf":[{"required":["a"]}]}`, "#/anyOf")
+	refused("qwen3_xml", `{"type":"object","minProperties":1}`, "#/minProperties")
 	if _, err := Expr("x", Rule{}); err == nil {
 		t.Error("an unknown format")
+	}
+}
+
+// TestXMLValues: what the grammar writes as text is read as text, and nothing else is.
+func TestXMLValues(t *testing.T) {
+	for _, c := range []struct{ schema, value, want string }{
+		{`{"type":"string"}`, "5", `"5"`}, {`{"type":"string"}`, "null", `"null"`}, {`{"type":["string","null"]}`, "null", "null"}, {`{"type":["string","integer"]}`, "5", `"5"`},
+		{`{}`, "[1]", `"[1]"`}, {`{"type":["integer","null"]}`, "null", "null"}, {`{"type":["integer","null"]}`, "7", "7"}, {`{"$ref":"#/$defs/n"}`, "3", "3"}, {`{"$ref":"#/$defs/s"}`, "a", `"a"`},
+		{`{"anyOf":[{"$ref":"#/$defs/n"},{"type":"null"}]}`, "3", "3"}, {`{"allOf":[{"$ref":"#/$defs/n"}]}`, "3", "3"}, {`{"items":{"$ref":"#/$defs/n"}}`, "[1, 2]", "[1, 2]"},
+		{`{"type":"string","minLength":2}`, " a\n", `" a\n"`}, {`{"enum":["a",5]}`, "a", `"a"`}, {`{"enum":[5,6]}`, "5", "5"}, {`{"const":{"a":"x"}}`, `{"a":"x"}`, `{"a":"x"}`},
+		{`{"type":"boolean"}`, "true", "true"}, {`{"type":"object","properties":{"k":{"$ref":"#/properties/p"}}}`, `{"k": {}}`, `{"k": {}}`},
+	} {
+		schema := jsontext.Value(`{"type":"object","properties":{"p":` + c.schema + `},"required":["p"],"$defs":{"n":{"type":"integer","maximum":9},"s":{"enum":["a","b"]}}}`)
+		offered := []Tool{{"f", schema}}
+		e, err := Expr("qwen3_xml", Rule{Tools: offered, Required: true})
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		g, err := grammar.Compile(t.Context(), e, bytesVocabulary)
+		if err != nil {
+			t.Errorf("%s: %v", c.schema, err)
+			continue
+		}
+		text := "<tool_call>\n<function=f>\n<parameter=p>\n" + c.value + "\n</parameter>\n</function>\n</tool_call>"
+		s, ok := g.Start().AdvanceBytes([]byte(text))
+		if !ok || !s.MayEnd() {
+			t.Errorf("%s: %q is not allowed", c.schema, c.value)
+		}
+		p := New("qwen3_xml", offered)
+		if got := answer(append(p.Push(text), p.Finish(false)...)); got != "\n> f {\"p\": "+c.want+"}" {
+			t.Errorf("%s: %q is read as %q", c.schema, c.value, got)
+		}
+	}
+}
+
+// TestNoArguments: a tool that has none is called with none; one that may have any, with any.
+func TestNoArguments(t *testing.T) {
+	for format, text := range map[string][2]string{
+		"hermes":    {"<tool_call>\n{\"name\": \"f\", \"arguments\": ", "}\n</tool_call>"},
+		"gemma4":    {"<|tool_call>call:f", "<tool_call|>"},
+		"qwen3_xml": {"<tool_call>\n<function=f>\n", "</function>\n</tool_call>"},
+	} {
+		none, some := "{}", `{"a": {"b": [1]}}`
+		switch format {
+		case "gemma4":
+			some = `{a:{b:[1]}}`
+		case "qwen3_xml":
+			none, some = "", "<parameter=a>\nx\n</parameter>\n"
+		}
+		for _, c := range []struct {
+			schema string
+			any    bool
+		}{{`{"type":"object","properties":{}}`, false}, {`{"type":"object"}`, true}, {``, true}, {`{"additionalProperties":false}`, false}} {
+			tool := Tool{Name: "f"}
+			if c.schema != "" {
+				tool.Parameters = jsontext.Value(c.schema)
+			}
+			e, err := Expr(format, Rule{Tools: []Tool{tool}, Required: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := grammar.Compile(t.Context(), e, bytesVocabulary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for arguments, want := range map[string]bool{none: true, some: c.any} {
+				s, ok := g.Start().AdvanceBytes([]byte(text[0] + arguments + text[1]))
+				if got := ok && s.MayEnd(); got != want {
+					t.Errorf("%s: %s allows %q: %v", format, c.schema, arguments, got)
+				}
+			}
+		}
 	}
 }

@@ -34,8 +34,8 @@ type Piece struct {
 // Tool is a tool that the request offers.
 type Tool struct {
 	Name string
-	// Parameters is the JSON schema of its arguments, nil when it has none. Formats that write values without a type
-	// (XML) go by it.
+	// Parameters is the JSON schema of its arguments, which are an object; nil when they may be any. Formats that write
+	// values without a type (XML) go by it.
 	Parameters jsontext.Value
 }
 

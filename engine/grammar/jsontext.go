@@ -13,7 +13,7 @@ var plain = anyChar.minus(newClass(span{0, 0x1F}, span{'"', '"'}, span{'\\', '\\
 var hexDigit = newClass(span{'0', '9'}, span{'a', 'f'}, span{'A', 'F'})
 
 // freeChar is a character of a string in any spelling of it but lone surrogates.
-func freeChar() Expr {
+var freeChar = sync.OnceValue(func() Expr {
 	h := oneOf(hexDigit)
 	d := oneOf(chars("dD"))
 	return Alt(oneOf(plain), Seq(raw(`\`), oneOf(chars(`"\/bfnrt`))),
@@ -21,7 +21,7 @@ func freeChar() Expr {
 			Seq(oneOf(hexDigit.minus(chars("dD"))), h, h, h),
 			Seq(d, oneOf(newClass(span{'0', '7'})), h, h),
 			Seq(d, oneOf(chars("89abAB")), h, h, raw(`\u`), d, oneOf(chars("cdefCDEF")), h, h))))
-}
+})
 
 // anyWritten is any character as written.
 var anyWritten = sync.OnceValue(func() Expr { return written(anyChar) })

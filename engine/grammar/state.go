@@ -488,10 +488,25 @@ func (s State) Forced() []byte {
 }
 
 // Shortest returns a byte with which the answer goes on to its nearest end; false when it is there, or goes on with a
-// control token only.
+// control token.
 func (s State) Shortest() (byte, bool) {
+	at := s.nearest()
+	return byte(at), at >= 0 && at < firstControl
+}
+
+// ShortestControl returns the control token with which the answer goes on to its nearest end; false when it is there, or goes
+// on with a byte.
+func (s State) ShortestControl() (id int32, ok bool) {
+	if at := s.nearest(); at >= firstControl {
+		return s.set.g.v.controls[at-firstControl].ids[0], true
+	}
+	return -1, false
+}
+
+// nearest is the symbol that goes on to the nearest end; -1 when it is there.
+func (s State) nearest() int32 {
 	if s.MayEnd() {
-		return 0, false
+		return -1
 	}
 	best, at := int32(never), int32(-1)
 	for _, c := range s.set.configs {
@@ -500,10 +515,10 @@ func (s State) Shortest() (byte, bool) {
 			up = c.stack.left
 		}
 		for _, e := range s.set.g.edges(c.state) {
-			if d := s.set.g.left[e.to] + up; d < best && e.lo < firstControl {
+			if d := s.set.g.left[e.to] + up; d < best {
 				best, at = d, e.lo
 			}
 		}
 	}
-	return byte(at), at >= 0
+	return at
 }

@@ -166,6 +166,9 @@ func generate(g *Grammar, v *Vocabulary, seed uint64) (text []byte, ok bool) {
 			return text, false
 		}
 		id := can[h>>8%uint64(len(can))]
+		if control, ok := s.ShortestControl(); ok && n > 24 {
+			id = control
+		}
 		next, ok := s.Advance(id)
 		if !ok {
 			return text, false

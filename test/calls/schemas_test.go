@@ -1,0 +1,30 @@
+package calls
+
+// schemas are of tools, by what they show.
+var schemas = map[string]string{
+	"nested objects": `{"type":"object","properties":{"where":{"type":"object","properties":{"city":{"type":"string","maxLength":12},"at":{"type":"object",
+		"properties":{"lat":{"type":"number","minimum":-90,"maximum":90},"lon":{"type":"number","exclusiveMinimum":-180,"exclusiveMaximum":180}},"required":["lat","lon"],"additionalProperties":false}},
+		"required":["city","at"],"additionalProperties":false},"note":{"type":["string","null"]}},"required":["where"],"additionalProperties":false}`,
+	"enums": `{"type":"object","properties":{"unit":{"type":"string","enum":["celsius","fahrenheit","a \"quoted\" one","two\nlines"]},"level":{"enum":[1,2,3]},"mode":{"const":"fast"},
+		"mixed":{"enum":["auto",true,null]},"either":{"enum":[1.5,null,{"a":[1]}]}},"required":["unit","level","mode","mixed","either"]}`,
+	"arrays": `{"type":"object","properties":{"tags":{"type":"array","items":{"type":"string","minLength":1,"maxLength":6},"minItems":1,"maxItems":3},
+		"grid":{"type":"array","items":{"type":"array","items":{"type":"integer","minimum":0,"maximum":9},"maxItems":2},"maxItems":3},
+		"pair":{"type":"array","prefixItems":[{"type":"string","enum":["x","y"]},{"type":"boolean"}],"items":false,"minItems":2}},"required":["tags","grid","pair"]}`,
+	"numbers": `{"type":"object","properties":{"n":{"type":"integer","minimum":-5,"maximum":123},"even":{"type":"integer","multipleOf":2,"minimum":10,"maximum":99},
+		"price":{"type":"number","exclusiveMinimum":0,"maximum":9.99,"multipleOf":0.01},"any":{"type":"number"},"whole":{"type":"integer"}},"required":["n","even","price","any","whole"]}`,
+	"patterns and formats": `{"type":"object","properties":{"code":{"type":"string","pattern":"^[A-Z]{2}-[0-9]{2,4}$"},"day":{"type":"string","format":"date"},"id":{"type":"string","format":"uuid"},
+		"at":{"type":"string","format":"date-time"},"part":{"type":"string","pattern":"a|b","maxLength":5},"quoted":{"type":"string","pattern":"^[\"\\\\<\\n]{3}$"},"size":{"type":"string","minLength":2,"maxLength":4}},
+		"required":["code","day","id","at","part","quoted","size"]}`,
+	"$ref": `{"type":"object","properties":{"from":{"$ref":"#/$defs/point"},"unit":{"$ref":"#/$defs/unit"},"n":{"$ref":"#/$defs/count"},"again":{"$ref":"#/properties/unit"},"list":{"type":"array","items":{"$ref":"#/$defs/count"},"maxItems":2}},
+		"required":["from","unit","n","again"],"additionalProperties":false,
+		"$defs":{"point":{"type":"object","properties":{"x":{"$ref":"#/$defs/count"},"y":{"$ref":"#/$defs/count"}},"required":["x","y"],"additionalProperties":false},"unit":{"type":"string","enum":["m","km"]},"count":{"type":"integer","minimum":0,"maximum":50}}}`,
+	"recursion":           `{"type":"object","properties":{"name":{"type":"string","maxLength":4},"child":{"anyOf":[{"type":"null"},{"$ref":"#"}]}},"required":["name","child"],"additionalProperties":false}`,
+	"optional properties": `{"type":"object","properties":{"a":{"type":"string","maxLength":3},"b":{"type":"boolean"},"c":{"type":"null"},"d":{"type":"array","items":{"type":"boolean"},"maxItems":2},"e":{"type":["integer","null"],"minimum":3}},"additionalProperties":false}`,
+	"alternatives": `{"type":"object","properties":{"who":{"anyOf":[{"type":"string","pattern":"^@[a-z]{1,5}$"},{"type":"null"}]},"what":{"oneOf":[{"type":"integer","maximum":3,"minimum":0},{"type":"array","items":{"type":"string","maxLength":2},"maxItems":2}]},
+		"how":{"anyOf":[{"type":"object","properties":{"k":{"const":"a"},"v":{"type":"string","maxLength":3}},"required":["k","v"]},{"type":"object","properties":{"k":{"const":"b"},"v":{"type":"boolean"}},"required":["k","v"]}]},
+		"any of all":{"allOf":[{"type":"integer","minimum":2},{"maximum":4}]}},"required":["who","what","how","any of all"]}`,
+	"odd names":          `{"type":"object","properties":{"a b":{"type":"integer","enum":[1]},"ü-1":{"type":"string","enum":["x"]},"c:d":{"type":"object","properties":{"e{f}":{"type":"integer","maximum":9,"minimum":0},"\"":{"type":"boolean"}},"required":["e{f}","\""]}},"required":["a b","ü-1","c:d"]}`,
+	"names of their own": `{"type":"object","properties":{"of":{"type":"object","additionalProperties":{"type":"integer","minimum":0,"maximum":7},"maxProperties":2},"by":{"type":"object","patternProperties":{"^x[0-9]$":{"type":"boolean"}},"additionalProperties":false,"maxProperties":2}},"required":["of","by"]}`,
+	"anything":           `{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","maxItems":2},"whatever":{}},"required":["free","whatever"]}`,
+	"nothing":            `{"type":"object","properties":{}}`,
+}
