@@ -101,6 +101,10 @@
 // parameter that may be text is text or null. What cannot be held is a 400 that names the tool and the keyword. tool_choice with a name shows
 // the model all tools and lets it make one call; none reads nothing as a call and shows the model no tools.
 //
+// Calls of earlier turns may have their arguments as an object or as its text, as the model wrote it: text that is no JSON object is a
+// 400, and missing, null and empty ones are {}. The template gets them in the form that it reads (package models/chat): one that knows
+// one call a turn gets them one by one, and of one that knows none the calls stand in the turn's text.
+//
 // # Answers
 //
 // A client that closes its side of the connection, even only for writing, counts as gone.

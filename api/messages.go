@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json/jsontext"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 )
 
 // roles that a message may have. Which orders of them make sense is the template's to say.
@@ -173,21 +175,41 @@ func members(v jsontext.Value) pairs {
 	return out
 }
 
-// checkFunction checks the name and the arguments of a call, which are a JSON object or its text.
+// checkFunction checks the name and the arguments of a call, which are a JSON object or its text, as a model wrote it: keys may come
+// twice, and escapes may be no characters. Missing, null and empty text are no arguments.
 func checkFunction(parent, f *object) {
 	if f.string("name") == "" {
 		f.fail("name", "is missing or empty")
 	}
 	if args := f.take("arguments", "an object or the text of one", '"', '{'); args != nil && args.Kind() == '"' {
-		if s := text(args); s != "" {
-			if _, err := parseObject([]byte(s)); err != nil {
-				f.fail("arguments", "not the text of a JSON object: %s", err)
+		if s := strings.TrimSpace(text(args)); s != "" && s != "null" {
+			if why := noObject(s); why != "" {
+				f.fail("arguments", "not the text of a JSON object: %s", why)
 			}
 		}
 	}
 	if parent.err == nil {
 		parent.err = f.err
 	}
+}
+
+// noObject says why a text is none of a JSON object; "" when it is one.
+func noObject(s string) string {
+	if at := tooDeep([]byte(s)); at >= 0 {
+		return fmt.Sprintf("at byte %d: nested more than %d deep", at, maxDepth)
+	}
+	dec := jsontext.NewDecoder(strings.NewReader(s), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	v, err := dec.ReadValue()
+	if err != nil {
+		return asError(syntaxError(err)).message
+	}
+	if v.Kind() != '{' {
+		return "it is " + kindName(v.Kind())
+	}
+	if _, err := dec.ReadToken(); err != io.EOF {
+		return "there is text after the object"
+	}
+	return ""
 }
 
 // checkContent wants a string or an array of text parts; only an assistant's message that calls

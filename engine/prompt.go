@@ -81,6 +81,9 @@ func (e *Engine) RenderChat(model string, p ChatPrompt) (RenderedChat, error) {
 	if err != nil {
 		return RenderedChat{}, chatError("messages", err)
 	}
+	if !m.chat.WritesCalls() {
+		messages = writtenCalls(messages, m.info.Tools.Parser)
+	}
 	kwargs, err := chat.ParseObject(p.Kwargs)
 	if err != nil {
 		return RenderedChat{}, chatError("chat_template_kwargs", err)
@@ -134,6 +137,56 @@ func systemTools(messages []chat.Message, tools json.RawMessage) ([]chat.Message
 	}
 	messages[i].Fields = append(slices.Clone(messages[i].Fields), text)
 	return messages, nil
+}
+
+// writtenCalls puts the calls of earlier turns into their text, as the model writes them, for a template that would leave them out.
+func writtenCalls(messages []chat.Message, format string) []chat.Message {
+	messages = slices.Clone(messages)
+	for i, m := range messages {
+		v, _ := m.Fields.Get("tool_calls")
+		list, _ := v.([]any)
+		var calls []string
+		for _, c := range list {
+			call, _ := c.(chat.Object)
+			f, _ := call.Get("function")
+			function, _ := f.(chat.Object)
+			name, _ := function.Get("name")
+			arguments, _ := function.Get("arguments")
+			text := "{}"
+			switch a := arguments.(type) {
+			case chat.Object:
+				text = a.JSON()
+			case string:
+				if s := strings.TrimSpace(a); s != "" && s != "null" {
+					text = s
+				}
+			}
+			named := chat.Object{{Key: "name", Value: name}}.JSON()
+			calls = append(calls, strings.TrimSuffix(named, "}")+`, "arguments": `+text+"}")
+		}
+		if calls == nil {
+			continue
+		}
+		text := strings.Join(calls, "\n")
+		switch format {
+		case "phi4_mini_json":
+			text = "functools[" + strings.Join(calls, ", ") + "]"
+		case "hermes":
+			text = "<tool_call>\n" + strings.Join(calls, "\n</tool_call>\n<tool_call>\n") + "\n</tool_call>"
+		}
+		fields := slices.DeleteFunc(slices.Clone(m.Fields), func(f chat.Member) bool { return f.Key == "tool_calls" || f.Key == "content" })
+		var content any = text
+		switch said := m.Content().(type) {
+		case string:
+			if said != "" {
+				content = said + "\n" + text
+			}
+		case []any:
+			content = append(slices.Clone(said), chat.Object{{Key: "type", Value: "text"}, {Key: "text", Value: "\n" + text}})
+		}
+		messages[i] = chat.Message{Fields: append(fields, chat.Member{Key: "content", Value: content})}
+	}
+	return messages
 }
 
 // chatError is an error of the chat package as the caller's fault.

@@ -63,3 +63,39 @@ func TestToolsInTheSystemMessage(t *testing.T) {
 		}
 	}
 }
+
+// TestCallsOfEarlierTurnsAreWritten: Phi-4-mini's template has no calls; what the model wrote stands in its turn.
+func TestCallsOfEarlierTurnsAreWritten(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(testdata.Shared(t, "golden", "chat"), "phi-4-mini.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r referenceTemplate
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	tmpl, err := chat.Compile(r.Template, chat.Tokens{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tmpl.WritesCalls() {
+		t.Fatal("the template writes calls")
+	}
+	for _, c := range []struct{ format, message, want string }{
+		{"phi4_mini_json", `"content":null`, `functools[{"name": "f", "arguments": {"a": "x"}}, {"name": "g", "arguments": {}}]`},
+		{"phi4_mini_json", `"content":"So."`, "So.\n" + `functools[{"name": "f", "arguments": {"a": "x"}}, {"name": "g", "arguments": {}}]`},
+		{"phi4_mini_json", `"content":[{"type":"text","text":"So."}]`, "So.\n" + `functools[{"name": "f", "arguments": {"a": "x"}}, {"name": "g", "arguments": {}}]`},
+		{"hermes", `"content":""`, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"},
+		{"", `"content":""`, "{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}\n{\"name\": \"g\", \"arguments\": {}}"},
+	} {
+		messages, err := chat.ParseMessages([]byte(`[{"role":"user","content":"hi"},{"role":"assistant",` + c.message + `,"tool_calls":[{"id":"1","function":{"name":"f","arguments":{"a":"x"}}},
+			{"id":"2","function":{"name":"g","arguments":""}}]},{"role":"tool","tool_call_id":"1","content":"r"},{"role":"user","content":"so?"}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := tmpl.Render(writtenCalls(messages, c.format), chat.Options{AddGenerationPrompt: true})
+		if want := "<|user|>hi<|end|><|assistant|>" + c.want + "<|end|><|tool|>r<|end|><|user|>so?<|end|><|assistant|>"; err != nil || p.Text != want {
+			t.Errorf("%s, %s: %v\ngot  %q\nwant %q", c.format, c.message, err, p.Text, want)
+		}
+	}
+}

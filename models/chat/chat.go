@@ -50,7 +50,10 @@ type Template struct {
 	// lists says for which roles the template reads contents that are lists of parts.
 	lists map[string]bool
 	// systems: the text of a system message at the start appears.
-	systems bool
+	systems     bool
+	arguments   argumentForm
+	content     callContent
+	writesCalls bool
 }
 
 // Marks are those of Tokens.Added that count as control tokens, since the template's source has
@@ -76,10 +79,11 @@ type Options struct {
 	// AsGiven hands the messages to the template as they are, as the reference does. Otherwise
 	// what clients send and some templates cannot read is put in another form of the same
 	// meaning. A list of text parts becomes their joined text for a template that reads no
-	// lists from that role. Reasoning of earlier turns has all its names. When the template
-	// raises an error, it is tried again with empty text for the null content of an assistant,
-	// with arguments given as JSON text read into objects, and with both; and then in another
-	// order (orders.go has the rule).
+	// lists from that role. Reasoning of earlier turns has all its names. Arguments of calls are
+	// objects or their text, and what is beside calls null or empty text, whichever the template
+	// reads. When the template raises an error, it is tried again with empty text for the null
+	// content of an assistant, with one call a turn, and with both; and then in another order
+	// (orders.go has the rule).
 	AsGiven bool
 	// Now is the clock of strftime_now; zero is the time of day.
 	Now time.Time
@@ -166,6 +170,7 @@ func (t *Template) probe() {
 	ops := probeOps
 	p, err := t.render([]Message{turn("system", "oneQX"), turn("user", "u")}, Options{AddGenerationPrompt: true}, &ops)
 	t.systems = err == nil && strings.Contains(p.Text, "oneQX")
+	t.probeCalls()
 }
 
 // Render writes the prompt of a conversation. Errors are of type *Error.
@@ -188,6 +193,10 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 		if given[i] = withReasoning(m); !t.lists[m.Role()] {
 			given[i] = joinParts(given[i])
 		}
+		var err error
+		if given[i], err = t.withCalls(fmt.Sprintf("messages[%d]", i), given[i]); err != nil {
+			return Prompt{}, err
+		}
 	}
 	return t.ordered(given, o, &ops)
 }
@@ -198,14 +207,13 @@ func (t *Template) readable(given []Message, o Options, ops *int) (Prompt, error
 	if err == nil {
 		return p, nil
 	}
-	for _, change := range []func(Message) (Message, bool){withText, withObjects, withBoth} {
-		changed, any := make([]Message, len(given)), false
-		for i, m := range given {
-			ok := false
-			changed[i], ok = change(m)
-			any = any || ok
-		}
-		if !any {
+	for _, change := range []func([]Message) ([]Message, bool){withText, alone, func(m []Message) ([]Message, bool) {
+		m, some := alone(m)
+		m, text := withText(m)
+		return m, some && text
+	}} {
+		changed, some := change(given)
+		if !some {
 			continue
 		}
 		if p, err = t.render(changed, o, ops); err == nil {

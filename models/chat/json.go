@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -43,6 +44,11 @@ func (o Object) with(key string, value any) Object {
 		}
 	}
 	return append(out, Member{key, value})
+}
+
+// without returns a copy that has no such key.
+func (o Object) without(key string) Object {
+	return slices.DeleteFunc(slices.Clone(o), func(m Member) bool { return m.Key == key })
 }
 
 // maxJSONDepth bounds the nesting of what clients send.
@@ -124,6 +130,30 @@ func parseValue(d *jsontext.Decoder, depth int) (any, error) {
 		return o, err
 	}
 	return nil, fmt.Errorf("unexpected %q", tok.Kind())
+}
+
+// lastValues leaves the last value of each key, in the place of its first, as Python's dict does.
+func lastValues(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = lastValues(v[i])
+		}
+	case Object:
+		at := make(map[string]int, len(v))
+		out := v[:0]
+		for _, m := range v {
+			m.Value = lastValues(m.Value)
+			if i, again := at[m.Key]; again {
+				out[i].Value = m.Value
+				continue
+			}
+			at[m.Key] = len(out)
+			out = append(out, m)
+		}
+		return out
+	}
+	return v
 }
 
 func parseNumber(s string) (any, error) {

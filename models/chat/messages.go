@@ -52,7 +52,7 @@ var roles = []string{"system", "developer", "user", "assistant", "tool", "functi
 
 // ParseMessages reads the messages of a request and checks their shape: roles, contents, parts
 // and tool calls. Errors are of type *Error and name the element. Keys that are null say nothing
-// and are dropped, but for content.
+// and are dropped, but for content, and so is a list of no tool calls.
 func ParseMessages(raw []byte) ([]Message, error) {
 	if len(raw) == 0 {
 		return nil, errorAt("messages", "is required")
@@ -82,7 +82,10 @@ func parseMessage(at string, v any) (Message, error) {
 	if !ok {
 		return Message{}, errorAt(at, "must be an object, not %s", jsonType(v))
 	}
-	o = slices.DeleteFunc(o, func(m Member) bool { return m.Value == nil && m.Key != "content" })
+	o = slices.DeleteFunc(o, func(m Member) bool {
+		list, ok := m.Value.([]any)
+		return m.Value == nil && m.Key != "content" || ok && len(list) == 0 && m.Key == "tool_calls"
+	})
 	m := Message{o}
 	role, ok := o.Get("role")
 	if !ok {
@@ -182,7 +185,7 @@ func checkToolCalls(at string, o Object) (some bool, err error) {
 			return false, errorAt(at+".function.name", "must be a string, not %s", jsonType(name))
 		}
 		switch arguments, _ := function.Get("arguments"); arguments.(type) {
-		case string, Object:
+		case nil, string, Object:
 		default:
 			return false, errorAt(at+".function.arguments", "must be a string or an object, not %s", jsonType(arguments))
 		}
@@ -232,45 +235,15 @@ func withReasoning(m Message) Message {
 	return m
 }
 
-// withText gives an assistant's turn without content an empty one, and says whether it had none.
-func withText(m Message) (Message, bool) {
-	if m.Role() != "assistant" || m.Content() != nil {
-		return m, false
-	}
-	return Message{m.Fields.with("content", "")}, true
-}
-
-// withObjects reads tool-call arguments that are JSON text of an object, and says whether there
-// were any.
-func withObjects(m Message) (Message, bool) {
-	v, _ := m.Fields.Get("tool_calls")
-	calls, _ := v.([]any)
-	calls, changed := slices.Clone(calls), false
-	for i, c := range calls {
-		call, _ := c.(Object)
-		f, _ := call.Get("function")
-		function, _ := f.(Object)
-		a, _ := function.Get("arguments")
-		text, ok := a.(string)
-		if !ok {
-			continue
-		}
-		if o, err := ParseObject([]byte(text)); err == nil && o != nil {
-			calls[i] = call.with("function", function.with("arguments", o))
-			changed = true
+// withText gives assistants' turns without content an empty one, and says whether there were any.
+func withText(messages []Message) (out []Message, changed bool) {
+	out = slices.Clone(messages)
+	for i, m := range out {
+		if m.Role() == "assistant" && m.Content() == nil {
+			out[i], changed = Message{m.Fields.with("content", "")}, true
 		}
 	}
-	if !changed {
-		return m, false
-	}
-	return Message{m.Fields.with("tool_calls", calls)}, true
-}
-
-// withBoth is of use where neither change is enough.
-func withBoth(m Message) (Message, bool) {
-	m, text := withText(m)
-	m, objects := withObjects(m)
-	return m, text || objects
+	return out, changed
 }
 
 // asError makes any failure of a render an *Error.
