@@ -83,6 +83,9 @@ func llamaMore(p *Parser) bool {
 		return false
 	case strings.HasPrefix(p.buf, "{"):
 		p.state = llamaObject()
+	case p.buf == "": // a separator too many
+		p.raw.Reset()
+		p.state = content
 	default:
 		p.buf = strings.TrimLeft(p.raw.String(), layout) + p.buf
 		p.raw.Reset()

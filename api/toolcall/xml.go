@@ -19,7 +19,32 @@ type xmlCall struct {
 	tool  *Tool
 	names []string
 	param string
-	seen  int // bytes of a value in which its end is not
+	types []string // of its schema
+	seen  int      // bytes of a value in which its end is not
+	json  jsonText
+	// doubtful is where a value may end, unless a better place comes: within a string of JSON, or within a line. -1 for nowhere.
+	doubtful int
+}
+
+// jsonText knows where the strings of a list or an object are.
+type jsonText struct {
+	read             int // bytes
+	string, escaping bool
+}
+
+// open reads as far as text goes, which it has read the beginning of, and reports whether a string is open at its end.
+func (j *jsonText) open(text string) bool {
+	for ; j.read < len(text); j.read++ {
+		switch b := text[j.read]; {
+		case j.escaping:
+			j.escaping = false
+		case b == '\\':
+			j.escaping = j.string
+		case b == '"':
+			j.string = !j.string
+		}
+	}
+	return j.string
 }
 
 func xml(p *Parser, opener string) state {
@@ -107,6 +132,7 @@ func (c *xmlCall) name(p *Parser) bool {
 	switch {
 	case name != "":
 		c.param, c.seen, p.state = name, 0, c.value
+		c.types, c.json, c.doubtful = c.allowed(), jsonText{}, -1
 	case whole: // there is no telling where its value ends
 		if p.cut {
 			p.buf = ""
@@ -116,12 +142,17 @@ func (c *xmlCall) name(p *Parser) bool {
 	return whole
 }
 
-// value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one.
+// value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one. One within a
+// string of a list or an object counts only when no other comes, and so does one within a line.
 func (c *xmlCall) value(p *Parser) bool {
 	for from := c.seen; ; {
 		i := strings.Index(p.buf[from:], parameterEnd)
 		if i < 0 {
-			if p.final {
+			switch {
+			case p.final && !p.cut && c.doubtful >= 0: // no better place came
+				c.end(p, c.doubtful)
+				return true
+			case p.final:
 				p.take(len(p.buf))
 				p.state = content
 				return true
@@ -137,10 +168,12 @@ func (c *xmlCall) value(p *Parser) bool {
 			maybe = maybe || !p.final && strings.HasPrefix(tag, behind)
 		}
 		switch {
+		case is && (c.within(p.buf[:i]) || inline(p.buf[:i], p.buf[i+len(parameterEnd):])):
+			if c.doubtful < 0 {
+				c.doubtful = i
+			}
 		case is:
-			c.give(p, p.take(i))
-			p.take(len(parameterEnd))
-			p.state = c.body
+			c.end(p, i)
 			return true
 		case maybe:
 			c.seen = i
@@ -149,6 +182,27 @@ func (c *xmlCall) value(p *Parser) bool {
 		from = i + len(parameterEnd)
 		c.seen = from
 	}
+}
+
+// within reports whether a string is open at the end of text, in which tags are text: that of a list or an object, where the parameter is one.
+func (c *xmlCall) within(text string) bool {
+	if !slices.Contains(c.types, "object") && !slices.Contains(c.types, "array") || slices.Contains(c.types, "string") {
+		return false
+	}
+	start := strings.TrimLeft(text, layout)
+	return (strings.HasPrefix(start, "[") || strings.HasPrefix(start, "{")) && c.json.open(text)
+}
+
+// inline reports whether a closing tag stands within a line of a value that began with a line of its own, as values that span lines do.
+func inline(value, behind string) bool {
+	return strings.HasPrefix(value, "\n") && !strings.HasSuffix(value, "\n") && strings.HasPrefix(behind, "<")
+}
+
+// end ends a value after n bytes.
+func (c *xmlCall) end(p *Parser, n int) {
+	c.give(p, p.take(n))
+	p.take(len(parameterEnd))
+	p.state = c.body
 }
 
 // give gives out a parameter. Of two of a name the first one counts.
@@ -162,11 +216,11 @@ func (c *xmlCall) give(p *Parser, text string) {
 	}
 	c.names = append(c.names, c.param)
 	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
-	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types()))
+	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types))
 }
 
-// types are those that the parameter's schema allows; none when it does not say.
-func (c *xmlCall) types() []string {
+// allowed are the types that the parameter's schema allows; none when it does not say.
+func (c *xmlCall) allowed() []string {
 	if c.tool == nil {
 		return nil
 	}

@@ -29,7 +29,7 @@ func TestHostileInputsEnd(t *testing.T) {
 		{"enum of 100,000", `{"enum":[""` + enum.String() + `]}`, "more than 1000000 states"},
 		{"deep", deep.String(), "nested"},
 		{"optional properties", `{"properties":{"p":{}` + many.String() + `}}`, "more work than the limit"},
-		{"anyOf multiplied", `{"allOf":[` + group + strings.Repeat(","+group, 40) + `]}`, "more than 8000 schemas"},
+		{"anyOf multiplied", `{"allOf":[` + group + strings.Repeat(","+group, 40) + `]}`, "multipl"},
 		{"exponential pattern", `{"pattern":"^(.*a.{40}|.*b.{40})$"}`, "more work than the limit"},
 		{"nested repeats", `{"pattern":"^((a{300}){300}){300}$"}`, "more than 1000000 states"},
 		{"long string", `{"type":"string","minLength":2000,"maxLength":100000}`, ""},

@@ -1,7 +1,9 @@
 package grammar
 
 import (
+	"fmt"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -12,9 +14,38 @@ type bounds struct {
 	openLow, openHigh bool
 	multiple          *big.Rat
 	whole             bool
+	// What it is not:
+	fraction     bool // whole
+	others       []*big.Rat
+	notMultiples []*big.Rat // multiples of these
 }
 
-func (b *bounds) free() bool { return b.low == nil && b.high == nil && b.multiple == nil }
+func (b *bounds) free() bool {
+	return b.low == nil && b.high == nil && b.multiple == nil && !b.fraction && len(b.others)+len(b.notMultiples) == 0
+}
+
+func (b *bounds) String() string {
+	return fmt.Sprint(b.low, b.openLow, b.high, b.openHigh, b.multiple, b.whole, b.fraction, b.others, b.notMultiples)
+}
+
+// exclude leaves out a number.
+func (b *bounds) exclude(v *value) {
+	r := v.number()
+	if r == nil {
+		fail(v.pointer, "a number of a size that is not supported")
+	}
+	b.others = append(b.others, r)
+}
+
+// divide wants multiples of r as well as of what was wanted before.
+func (b *bounds) divide(r *big.Rat) {
+	if b.multiple != nil { // in lowest terms, a/b and c/d: lcm(a, c)/gcd(b, d)
+		n, m := b.multiple.Num(), r.Num()
+		lcm := new(big.Int).Div(new(big.Int).Mul(n, m), new(big.Int).GCD(nil, nil, n, m))
+		r = new(big.Rat).SetFrac(lcm, new(big.Int).GCD(nil, nil, b.multiple.Denom(), r.Denom()))
+	}
+	b.multiple = r
+}
 
 // above tightens the lower bound.
 func (b *bounds) above(r *big.Rat, open bool) {
@@ -44,13 +75,20 @@ func (b *bounds) contains(r *big.Rat) bool {
 			return false
 		}
 	}
-	return b.multiple == nil || new(big.Rat).Quo(r, b.multiple).IsInt()
+	divides := func(m *big.Rat) bool { return new(big.Rat).Quo(r, m).IsInt() }
+	switch {
+	case b.whole && !r.IsInt(), b.fraction && r.IsInt(), b.multiple != nil && !divides(b.multiple):
+		return false
+	}
+	return !slices.ContainsFunc(b.notMultiples, divides) && !slices.ContainsFunc(b.others, func(o *big.Rat) bool { return o.Cmp(r) == 0 })
 }
 
-const maxMultiple = 2000
+// maxMultiple bounds the automaton of a multipleOf.
+const maxMultiple = 20_000
 
 // expr is a number within the bounds, without an exponent; "" for why not when there is one.
 func (b *bounds) expr() (e Expr, why string) {
+	why = "only decimal numbers are supported that, without the point, are at most " + strconv.Itoa(maxMultiple)
 	if b.free() {
 		if b.whole {
 			return anyInteger(), ""
@@ -61,23 +99,47 @@ func (b *bounds) expr() (e Expr, why string) {
 	if b.whole {
 		decimals = ""
 	}
-	step := int64(0)
-	if m := b.multiple; m != nil {
-		if m.IsInt() && m.Num().IsInt64() && m.Num().Int64() <= maxMultiple {
-			step, decimals = m.Num().Int64(), ""
-		} else if k := powerOfTenth(m); k > 0 && k <= maxFraction {
-			if !b.whole {
-				decimals = `(\.[0-9]{1,` + strconv.Itoa(k) + `})?`
-			}
-		} else {
-			return Expr{}, "only whole numbers up to " + strconv.Itoa(maxMultiple) + " and 0.1, 0.01 ... are supported"
+	m := b.multiple
+	if b.whole && m != nil && !m.IsInt() {
+		all := *b
+		all.divide(big.NewRat(1, 1))
+		m = all.multiple
+	}
+	var step Expr
+	if m != nil {
+		n, k, ok := scaled(m)
+		if !ok {
+			return Expr{}, why
 		}
+		switch {
+		case k == 0:
+			decimals = ""
+		case !b.whole:
+			decimals = `(\.[0-9]{1,` + strconv.Itoa(k) + `})?`
+		}
+		if n > 1 {
+			step = divisible(n, k)
+		}
+	}
+	digits := mustRegex(numberDigits + decimals)
+	if step.n != nil {
+		digits = and(digits, step)
+	}
+	if b.fraction {
+		digits = and(digits, mustRegex(`[0-9]+\.[0-9]*[1-9][0-9]*`))
+	}
+	for _, m := range b.notMultiples {
+		n, k, ok := scaled(m)
+		if !ok {
+			return Expr{}, why
+		}
+		digits = minus(digits, Seq(divisible(n, k), optional(mustRegex(map[bool]string{true: `\.0*`, false: `0*`}[k == 0]))))
 	}
 	var parts []Expr
 	zero := new(big.Rat)
 	// Not negative: from low up to high.
 	if b.high == nil || b.high.Sign() > 0 || b.high.Sign() == 0 && !b.openHigh {
-		e, why := side(decimals, step, b.low, b.openLow, b.high, b.openHigh)
+		e, why := b.side(digits, false, b.low, b.openLow, b.high, b.openHigh)
 		if why != "" {
 			return Expr{}, why
 		}
@@ -95,7 +157,7 @@ func (b *bounds) expr() (e Expr, why string) {
 		if from == nil { // -0 is 0
 			from, open = zero, true
 		}
-		e, why := side(decimals, step, from, open, to, b.openLow)
+		e, why := b.side(digits, true, from, open, to, b.openLow)
 		if why != "" {
 			return Expr{}, why
 		}
@@ -104,9 +166,8 @@ func (b *bounds) expr() (e Expr, why string) {
 	return Alt(parts...), ""
 }
 
-// side is a number that is not negative.
-func side(decimals string, step int64, low *big.Rat, openLow bool, high *big.Rat, openHigh bool) (Expr, string) {
-	e := mustRegex(numberDigits + decimals)
+// side is the digits of a number that is not negative, or is: then the bounds are those of its negative.
+func (b *bounds) side(e Expr, negative bool, low *big.Rat, openLow bool, high *big.Rat, openHigh bool) (Expr, string) {
 	if low != nil && (low.Sign() > 0 || low.Sign() == 0 && openLow) {
 		digits, ok := decimal(low)
 		if !ok {
@@ -121,10 +182,32 @@ func side(decimals string, step int64, low *big.Rat, openLow bool, high *big.Rat
 		}
 		e = minus(e, atLeast(digits, !openHigh))
 	}
-	if step > 1 {
-		e = and(e, divisible(int(step)))
+	for _, o := range b.others {
+		if negative == (o.Sign() < 0) {
+			digits, ok := decimal(new(big.Rat).Abs(o))
+			if !ok {
+				continue // it has more digits than are written
+			}
+			zeros := `(\.0+)?`
+			if strings.Contains(digits, ".") {
+				zeros = `0*`
+			}
+			e = minus(e, Seq(raw(digits), mustRegex(zeros)))
+		}
 	}
 	return e, ""
+}
+
+// scaled is a number as n/10^k with the least k; false when it has too many digits for divisible.
+func scaled(r *big.Rat) (n, k int, ok bool) {
+	for ; k <= maxFraction; k++ {
+		if r.IsInt() {
+			ok := r.Num().IsInt64() && r.Num().Int64() <= int64(maxMultiple/(k+1))
+			return int(r.Num().Int64()), k, ok
+		}
+		r = new(big.Rat).Mul(r, big.NewRat(10, 1))
+	}
+	return 0, 0, false
 }
 
 // decimal writes a number that is not negative; false when it takes too many digits.
@@ -135,18 +218,6 @@ func decimal(r *big.Rat) (string, bool) {
 	}
 	back, ok := new(big.Rat).SetString(s)
 	return s, ok && back.Cmp(r) == 0 && len(s) <= 80
-}
-
-// powerOfTenth returns k if r is 10^-k, 0 if it is none.
-func powerOfTenth(r *big.Rat) int {
-	if r.Num().Cmp(big.NewInt(1)) != 0 {
-		return 0
-	}
-	s := r.Denom().String()
-	if strings.Trim(s[1:], "0") == "" && s[0] == '1' {
-		return len(s) - 1
-	}
-	return 0
 }
 
 // atLeast is a number, whole or with decimals, that is at least (more than, if open) limit, which is written the same way. It is meant to be
@@ -185,13 +256,28 @@ func atLeast(limit string, open bool) Expr {
 	return Alt(append(parts, Seq(raw(whole), same))...)
 }
 
-// divisible is a whole number that m divides.
-func divisible(m int) Expr {
-	n := &net{states: m, final: []int{0}}
-	for r := range m {
-		for d := range 10 {
-			n.edge(r, (r*10+d)%m, raw(string(rune('0'+d))))
+// divisible is a number that m/10^k divides, with at most k decimals.
+func divisible(m, k int) Expr {
+	n := &net{states: m * (k + 1)} // at r + j*m: so far the digits have the remainder r, j of them behind the point; j is 0 before
+	power := 1                     // 10^(k-j) % m
+	for j := k; j >= 0; j-- {
+		for r := range m {
+			at := j*m + r
+			if r*power%m == 0 {
+				n.final = append(n.final, at)
+			}
+			for d := range 10 {
+				digit, next := raw(string(rune('0'+d))), (r*10+d)%m
+				if j == 0 {
+					n.edge(at, next, digit)
+					digit = Seq(raw("."), digit)
+				}
+				if j < k {
+					n.edge(at, (j+1)*m+next, digit)
+				}
+			}
 		}
+		power = power * 10 % m
 	}
 	return n.expr()
 }

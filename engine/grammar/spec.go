@@ -1,8 +1,8 @@
 package grammar
 
 import (
-	"fmt"
 	"math"
+	"math/big"
 	"slices"
 	"strings"
 )
@@ -38,32 +38,38 @@ type spec struct {
 	patterns           []*value
 	formats            []*value
 	minChars, maxChars int
+	notPatterns        []*value
+	except             []*value // that it is none of
 
 	minItems, maxItems int
+	unique             *value // the keyword, if items are to differ
+	contains           []contained
 
 	required           []string
 	isRequired         map[string]bool
 	minProps, maxProps int
 	hasProperties      bool
+	hasType            bool
+	memberDemands      []*memberDemand
 	bodyDFA            *dfa
 }
 
 // annotations say nothing of what is allowed. Definitions are read where they are referred to.
 var annotations = []string{"title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "$anchor",
-	"$comment", "$defs", "definitions", "contentEncoding", "contentMediaType", "contentSchema", "$vocabulary", "discriminator", "externalDocs", "xml", "strict", "name"}
+	"$comment", "$defs", "definitions", "$dynamicAnchor", "$recursiveAnchor", "contentEncoding", "contentMediaType", "contentSchema", "$vocabulary", "discriminator", "externalDocs", "xml", "strict", "name"}
 
 // known are the keywords that are read somewhere.
 var known = []string{"type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref", "pattern", "format", "minLength", "maxLength",
 	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "items", "prefixItems", "additionalItems", "minItems", "maxItems",
 	"uniqueItems", "properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties", "maxProperties",
-	"unevaluatedProperties", "unevaluatedItems"}
+	"unevaluatedProperties", "unevaluatedItems", "not", "if", "then", "else", "contains", "minContains", "maxContains", "dependentRequired",
+	"dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"}
 
 func (c *compiler) spec(all conjunction) *spec {
 	s := &spec{c: c, parts: all, types: allTypes, maxChars: -1, maxItems: -1, maxProps: -1, where: "#"}
 	if len(all) > 0 {
 		s.where = all[0].v.pointer
 	}
-	typed := false
 	for _, p := range all {
 		v := p.v
 		switch v.kind {
@@ -79,46 +85,90 @@ func (c *compiler) spec(all conjunction) *spec {
 		for i, name := range v.names {
 			switch {
 			case slices.Contains(known, name):
-				if name == "type" {
-					typed = true
-				}
-				s.keyword(name, v.items[i])
+				s.keyword(v, name, v.items[i])
 			case slices.Contains(annotations, name), strings.HasPrefix(name, "x-"):
 			default:
 				fail(v.pointer+"/"+escapePointer(name), "keyword %q is not supported", shortened(name))
 			}
 		}
 	}
-	if s.hasProperties && !typed && s.types == allTypes && s.values == nil {
-		s.types = isObject
+	for _, p := range all {
+		if p.v.demand != nil {
+			s.demand(p.v.demand)
+		}
 	}
 	return s
 }
 
-func (s *spec) keyword(name string, v *value) {
+// demand takes what a complement asks for.
+func (s *spec) demand(d *demand) {
+	s.except = append(s.except, d.others...)
+	for _, v := range d.others {
+		switch v.kind {
+		case 'n':
+			s.types &^= isNull
+		case '0':
+			s.number.exclude(v)
+		}
+	}
+	has := func(kind byte) bool {
+		return slices.ContainsFunc(s.except, func(v *value) bool { return byte(v.kind) == kind })
+	}
+	if has('t') && has('f') {
+		s.types &^= isBool
+	}
+	if d.pattern != nil {
+		s.notPatterns = append(s.notPatterns, d.pattern)
+	}
+	s.number.fraction = s.number.fraction || d.fraction
+	if d.multiple != nil {
+		s.number.notMultiples = append(s.number.notMultiples, multiple(d.multiple))
+	}
+	if d.member != nil {
+		s.memberDemands = append(s.memberDemands, d.member)
+	}
+	if d.item != nil {
+		s.contains = append(s.contains, contained{d.item.schema, d.item.from, 1, -1})
+	}
+}
+
+// count is a number of things.
+func (v *value) count() int {
+	r := v.number()
+	if v.kind != '0' || r == nil || !r.IsInt() || r.Sign() < 0 {
+		fail(v.pointer, "want a whole number that is not negative")
+	}
+	if !r.Num().IsInt64() || r.Num().Int64() > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(r.Num().Int64())
+}
+
+// multiple is the number of multipleOf.
+func multiple(v *value) *big.Rat {
+	r := v.number()
+	if v.kind != '0' || r == nil || r.Sign() <= 0 {
+		fail(v.pointer, "want a number above 0 of a size that is supported")
+	}
+	return r
+}
+
+// keyword takes one of the schema of.
+func (s *spec) keyword(of *value, name string, v *value) {
 	want := func(ok bool, what string) {
 		if !ok {
 			fail(v.pointer, "want %s", what)
 		}
 	}
-	count := func() int {
-		want(v.kind == '0', "a whole number")
-		r := v.number()
-		want(r != nil && r.IsInt() && r.Sign() >= 0, "a whole number that is not negative")
-		if !r.Num().IsInt64() || r.Num().Int64() > math.MaxInt32 {
-			return math.MaxInt32
-		}
-		return int(r.Num().Int64())
-	}
-	least := func(n *int) { *n = max(*n, count()) }
+	least := func(n *int) { *n = max(*n, v.count()) }
 	most := func(n *int) {
-		if k := count(); *n < 0 || k < *n {
+		if k := v.count(); *n < 0 || k < *n {
 			*n = k
 		}
 	}
 	switch name {
 	case "type":
-		s.setType(v)
+		s.setType(of, v)
 	case "const":
 		s.restrict([]*value{v})
 	case "enum":
@@ -142,7 +192,9 @@ func (s *spec) keyword(name string, v *value) {
 		least(&s.minProps)
 	case "maxProperties":
 		most(&s.maxProps)
-	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf":
+	case "multipleOf":
+		s.number.divide(multiple(v))
+	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum":
 		want(v.kind == '0', "a number")
 		r := v.number()
 		want(r != nil, "a number of a size that is supported")
@@ -153,28 +205,17 @@ func (s *spec) keyword(name string, v *value) {
 			s.number.above(r, true)
 		case "maximum":
 			s.number.below(r, false)
-		case "exclusiveMaximum":
-			s.number.below(r, true)
 		default:
-			want(r.Sign() > 0, "a number above 0")
-			if s.number.multiple != nil && s.number.multiple.Cmp(r) != 0 {
-				fail(v.pointer, "several different multipleOf of one value are not supported")
-			}
-			s.number.multiple = r
+			s.number.below(r, true)
 		}
 	case "uniqueItems":
 		want(v.kind == 't' || v.kind == 'f', "true or false")
 		if v.kind == 't' {
-			if s.maxItems == 0 || s.maxItems == 1 {
-				return
-			}
-			for _, p := range s.parts {
-				if m := p.v.member("maxItems"); m != nil && (m.text == "0" || m.text == "1") {
-					return
-				}
-			}
-			fail(v.pointer, "uniqueItems is not supported")
+			s.unique = v
 		}
+	case "contains":
+		least, most := containsCounts(of)
+		s.contains = append(s.contains, contained{v, 0, least, most})
 	case "required":
 		want(v.kind == '[', "an array of names")
 		for _, n := range v.items {
@@ -189,13 +230,12 @@ func (s *spec) keyword(name string, v *value) {
 		}
 	case "properties", "patternProperties":
 		want(v.kind == '{', "an object of schemas")
-		s.hasProperties = s.hasProperties || name == "properties"
-	case "unevaluatedItems":
-		fail(v.pointer, "keyword %q is not supported", name)
+		s.hasProperties = s.hasProperties || name == "properties" && !of.made
 	}
 }
 
-func (s *spec) setType(v *value) {
+func (s *spec) setType(of, v *value) {
+	s.hasType = s.hasType || !of.made
 	names := []*value{v}
 	if v.kind == '[' {
 		names = v.items
@@ -246,6 +286,9 @@ func (s *spec) expr() Expr {
 	if s.values != nil {
 		return s.constants()
 	}
+	if s.hasProperties && !s.hasType && s.types&isObject != 0 {
+		s.types = isObject
+	}
 	if s.unconstrained() {
 		return s.c.anyValue()
 	}
@@ -254,7 +297,11 @@ func (s *spec) expr() Expr {
 		parts = append(parts, raw("null"))
 	}
 	if s.types&isBool != 0 {
-		parts = append(parts, raw("true"), raw("false"))
+		for _, v := range []*value{truth("", true), truth("", false)} {
+			if !slices.ContainsFunc(s.except, v.equal) {
+				parts = append(parts, s.c.constant(v))
+			}
+		}
 	}
 	if s.types&isString != 0 {
 		parts = append(parts, s.stringExpr())
@@ -277,9 +324,12 @@ func (s *spec) unconstrained() bool {
 		return false
 	}
 	for _, p := range s.parts {
+		if p.v.demand != nil {
+			return false
+		}
 		for _, name := range p.v.names {
 			switch name {
-			case "anyOf", "oneOf", "allOf", "$ref": // followed already
+			case "anyOf", "oneOf", "allOf", "$ref", "$dynamicRef", "$recursiveRef", "not", "if", "then", "else": // followed already
 			default:
 				if slices.Contains(known, name) {
 					return false
@@ -292,7 +342,7 @@ func (s *spec) unconstrained() bool {
 
 func (s *spec) numberExpr() Expr {
 	b := &s.number
-	key := fmt.Sprint("number ", b.low, b.openLow, b.high, b.openHigh, b.multiple, b.whole)
+	key := "number " + b.String()
 	if e, ok := s.c.same[key]; ok {
 		return e
 	}
@@ -312,82 +362,4 @@ func (s *spec) numberExpr() Expr {
 	e = named("number", e)
 	s.c.same[key] = e
 	return e
-}
-
-// constants are the values of enum and const that satisfy the rest.
-func (s *spec) constants() Expr {
-	var parts []Expr
-	for _, v := range s.values {
-		if s.holds(v) {
-			parts = append(parts, s.c.constant(v))
-		}
-	}
-	return Alt(parts...)
-}
-
-// holds checks a constant against the other keywords.
-func (s *spec) holds(v *value) bool {
-	t := typeOf(v)
-	if s.types&t == 0 {
-		return false
-	}
-	if t == isNumber {
-		r := v.number()
-		if r == nil {
-			fail(v.pointer, "a number of a size that is not supported")
-		}
-		return s.number.contains(r) && (!s.number.whole || r.IsInt())
-	}
-	if t == isString && (len(s.patterns)+len(s.formats) > 0 || s.minChars > 0 || s.maxChars >= 0) {
-		return s.body().accepts(escaped(v.text))
-	}
-	if t&(isObject|isArray) != 0 {
-		for _, p := range s.parts {
-			for i, name := range p.v.names {
-				switch name {
-				case "items", "prefixItems", "additionalItems", "minItems", "maxItems", "properties", "required", "additionalProperties",
-					"patternProperties", "propertyNames", "minProperties", "maxProperties", "unevaluatedProperties":
-					fail(p.v.items[i].pointer, "together with an enum or const of objects or arrays it is not supported")
-				}
-			}
-		}
-	}
-	return true
-}
-
-// constant is one value.
-func (c *compiler) constant(v *value) Expr {
-	switch v.kind {
-	case '"':
-		return raw(quoted(v.text))
-	case '0':
-		return raw(v.text)
-	case '[':
-		var items []Expr
-		for i, item := range v.items {
-			if i > 0 {
-				items = append(items, raw(","), c.space)
-			}
-			items = append(items, c.constant(item))
-		}
-		return Seq(raw("["), c.space, Seq(items...), c.closing(len(items)), raw("]"))
-	case '{':
-		var items []Expr
-		for i, item := range v.items {
-			if i > 0 {
-				items = append(items, raw(","), c.space)
-			}
-			items = append(items, raw(quoted(v.names[i])+":"), c.space, c.constant(item))
-		}
-		return Seq(raw("{"), c.space, Seq(items...), c.closing(len(items)), raw("}"))
-	}
-	return raw(map[byte]string{'n': "null", 't': "true", 'f': "false"}[byte(v.kind)])
-}
-
-// closing is the white space before the end of what has n parts; without parts there was some already.
-func (c *compiler) closing(n int) Expr {
-	if n == 0 {
-		return Expr{}
-	}
-	return c.space
 }

@@ -17,6 +17,11 @@ type value struct {
 	names   []string       // of an object's members, whose values are items
 	pointer string         // where it stands
 	index   map[string]int // of names, once looked for in many
+
+	// Of schemas that nobody wrote:
+	made   bool
+	not    *value  // it is the complement of this one
+	demand *demand // what no keyword says
 }
 
 const (
