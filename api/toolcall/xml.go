@@ -3,6 +3,7 @@ package toolcall
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,17 +15,50 @@ const (
 	parameterEnd   = "</parameter>"
 )
 
+var (
+	xmlClosers = []string{callEnd, functionEnd, parameterEnd, "</function_invocation>"}
+	// nextCall is where a call ends whose last parameter has no end, if it is found before one.
+	nextCall = regexp.MustCompile(`\n?` + functionEnd + `\s*` + callEnd + `\s*<tool_call>\s*` + functionBegin)
+	// noEnd is what may follow a parameter that has no end, at the end of an answer.
+	noEnd = regexp.MustCompile(`\s*(` + functionEnd + `)?\s*(` + callEnd + `)?\s*$`)
+)
+
 // xmlCall is a call whose arguments are given out one by one, as each has come.
 type xmlCall struct {
 	tool  *Tool
 	names []string
 	param string
-	seen  int // bytes of a value in which its end is not
+	types []string // of its schema
+	seen  int      // bytes of a value in which its end is not
+	json  jsonText
+	// doubtful is where a value may end, unless a better place comes: within a string of JSON, or within a line. -1 for nowhere.
+	doubtful int
+}
+
+// jsonText knows where the strings of a list or an object are.
+type jsonText struct {
+	read             int // bytes
+	string, escaping bool
+}
+
+// open reads as far as text goes, which it has read the beginning of, and reports whether a string is open at its end.
+func (j *jsonText) open(text string) bool {
+	for ; j.read < len(text); j.read++ {
+		switch b := text[j.read]; {
+		case j.escaping:
+			j.escaping = false
+		case b == '\\':
+			j.escaping = j.string
+		case b == '"':
+			j.string = !j.string
+		}
+	}
+	return j.string
 }
 
 func xml(p *Parser, opener string) state {
-	if opener == functionBegin {
-		return xmlName
+	if opener == functionBegin { // within text, which may speak of the format
+		return func(p *Parser) bool { return p.xmlCall(true) }
 	}
 	return func(p *Parser) bool {
 		p.space()
@@ -44,9 +78,12 @@ func xml(p *Parser, opener string) state {
 	}
 }
 
-func xmlName(p *Parser) bool {
+func xmlName(p *Parser) bool { return p.xmlCall(false) }
+
+// xmlCall begins a call. known: it is one only if the request has such a tool.
+func (p *Parser) xmlCall(known bool) bool {
 	name, whole := p.tagName()
-	if name == "" {
+	if name == "" || known && p.tool(name) == nil {
 		if whole {
 			p.reject(content)
 		}
@@ -90,6 +127,9 @@ func (c *xmlCall) body(p *Parser) bool {
 	case p.buf == "" && p.cut:
 		p.state = content
 		return true
+	case len(c.names) == 0 && strings.HasPrefix(p.buf, "{"): // JSON in place of parameters
+		p.state = arguments(&object{called: true, next: tail, closer: functionEnd})
+		return true
 	case end:
 		p.take(len(functionEnd))
 	}
@@ -98,7 +138,7 @@ func (c *xmlCall) body(p *Parser) bool {
 	} else {
 		p.give(Arguments, "}")
 	}
-	p.state = hermesNext
+	p.state = tail
 	return true
 }
 
@@ -107,6 +147,7 @@ func (c *xmlCall) name(p *Parser) bool {
 	switch {
 	case name != "":
 		c.param, c.seen, p.state = name, 0, c.value
+		c.types, c.json, c.doubtful = c.allowed(), jsonText{}, -1
 	case whole: // there is no telling where its value ends
 		if p.cut {
 			p.buf = ""
@@ -116,14 +157,27 @@ func (c *xmlCall) name(p *Parser) bool {
 	return whole
 }
 
-// value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one.
+// value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one. One within a
+// string of a list or an object counts only when no other comes, and so does one within a line.
 func (c *xmlCall) value(p *Parser) bool {
 	for from := c.seen; ; {
 		i := strings.Index(p.buf[from:], parameterEnd)
 		if i < 0 {
-			if p.final {
+			switch {
+			case p.final && !p.cut && c.doubtful >= 0: // no better place came
+				c.end(p, c.doubtful)
+				return true
+			case p.final && p.cut:
 				p.take(len(p.buf))
 				p.state = content
+				return true
+			case p.final: // the end was forgotten
+				if n := c.forgotten(p.buf); n >= 0 {
+					c.give(p, p.take(n))
+				} else {
+					c.give(p, p.take(noEnd.FindStringIndex(p.buf)[0]))
+				}
+				p.state = c.body
 				return true
 			}
 			c.seen = max(c.seen, len(p.buf)-len(parameterEnd)+1)
@@ -137,10 +191,12 @@ func (c *xmlCall) value(p *Parser) bool {
 			maybe = maybe || !p.final && strings.HasPrefix(tag, behind)
 		}
 		switch {
+		case is && (c.within(p.buf[:i]) || inline(p.buf[:i], p.buf[i+len(parameterEnd):])):
+			if c.doubtful < 0 {
+				c.doubtful = i
+			}
 		case is:
-			c.give(p, p.take(i))
-			p.take(len(parameterEnd))
-			p.state = c.body
+			c.end(p, i)
 			return true
 		case maybe:
 			c.seen = i
@@ -151,22 +207,83 @@ func (c *xmlCall) value(p *Parser) bool {
 	}
 }
 
+// within reports whether a string is open at the end of text, in which tags are text: that of a list or an object, where the parameter is one.
+func (c *xmlCall) within(text string) bool {
+	if !slices.Contains(c.types, "object") && !slices.Contains(c.types, "array") || slices.Contains(c.types, "string") {
+		return false
+	}
+	start := strings.TrimLeft(text, layout)
+	return (strings.HasPrefix(start, "[") || strings.HasPrefix(start, "{")) && c.json.open(text)
+}
+
+// inline reports whether a closing tag stands within a line of a value that began with a line of its own, as values that span lines do.
+func inline(value, behind string) bool {
+	return strings.HasPrefix(value, "\n") && !strings.HasSuffix(value, "\n") && strings.HasPrefix(behind, "<")
+}
+
+// end ends a value after n bytes.
+func (c *xmlCall) end(p *Parser, n int) {
+	p.state = c.body
+	if early := c.forgotten(p.buf[:n]); early >= 0 {
+		c.give(p, p.take(early))
+		return
+	}
+	c.give(p, p.take(n))
+	p.take(len(parameterEnd))
+}
+
+// forgotten is where a value ends whose closing tag was forgotten: before another parameter of the tool, or another call. -1: it was not.
+func (c *xmlCall) forgotten(value string) int {
+	at := -1
+	if m := nextCall.FindStringIndex(value); m != nil {
+		at = m[0]
+		value = value[:at]
+	}
+	if c.tool == nil {
+		return at
+	}
+	var schema struct {
+		Properties map[string]jsontext.Value `json:"properties"`
+	}
+	if json.Unmarshal(c.tool.Parameters, &schema) != nil {
+		return at
+	}
+	const begin = "\n" + parameterBegin
+	for from := 0; ; {
+		i := strings.Index(value[from:], begin)
+		if i < 0 {
+			return at
+		}
+		i += from
+		name, _, ok := strings.Cut(value[i+len(begin):], ">")
+		if _, is := schema.Properties[name]; ok && is && name != c.param && !slices.Contains(c.names, name) {
+			return i
+		}
+		from = i + len(begin)
+	}
+}
+
 // give gives out a parameter. Of two of a name the first one counts.
 func (c *xmlCall) give(p *Parser, text string) {
 	if slices.Contains(c.names, c.param) {
 		return
+	}
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
+	if strings.Trim(text, layout) == "" && len(c.types) > 0 && !slices.Contains(c.types, "string") {
+		if text = "null"; !slices.Contains(c.types, "null") { // nothing is no value of these types: it was left out
+			return
+		}
 	}
 	sep := ", "
 	if len(c.names) == 0 {
 		sep = "{"
 	}
 	c.names = append(c.names, c.param)
-	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
-	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types()))
+	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types))
 }
 
-// types are those that the parameter's schema allows; none when it does not say.
-func (c *xmlCall) types() []string {
+// allowed are the types that the parameter's schema allows; none when it does not say.
+func (c *xmlCall) allowed() []string {
 	if c.tool == nil {
 		return nil
 	}
@@ -193,7 +310,21 @@ func typed(text string, types []string) string {
 	case "True", "False", "TRUE", "FALSE":
 		v = jsontext.Value(strings.ToLower(string(v)))
 	}
-	if len(types) == 0 || !v.IsValid() {
+	if len(types) == 0 {
+		return quote(text)
+	}
+	if !v.IsValid() && !slices.Contains(types, "string") && (slices.Contains(types, "array") || slices.Contains(types, "object")) {
+		var t tidy
+		var out strings.Builder
+		for _, c := range []byte(v) {
+			out.WriteString(t.feed(c))
+		}
+		if v = jsontext.Value(out.String() + t.finish()); !v.IsValid() {
+			s, _ := fromPython(strings.Trim(text, layout))
+			v = jsontext.Value(s)
+		}
+	}
+	if !v.IsValid() {
 		return quote(text)
 	}
 	kind := kinds[v.Kind()]
