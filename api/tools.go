@@ -311,7 +311,12 @@ func newCalls(s *toolset, format string) calls {
 		return calls{}
 	}
 	offered := s.offered()
-	fresh := func() *toolcall.Parser { return toolcall.New(format, offered) }
+	fresh := func() *toolcall.Parser {
+		if s.field != "" {
+			return toolcall.New(format, offered).Held()
+		}
+		return toolcall.New(format, offered)
+	}
 	return calls{parser: fresh(), fresh: fresh, custom: s.custom, one: !s.several}
 }
 

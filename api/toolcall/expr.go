@@ -149,7 +149,7 @@ func xmlParameter(name grammar.Expr, p *property) (grammar.Expr, error) {
 			if rest, ok := strings.CutPrefix(e.Where, wholeSchema); ok {
 				where = "#" + rest
 			}
-			err = &grammar.Error{Where: where, Message: e.Message}
+			err = &grammar.Error{Where: where, Message: strings.ReplaceAll(e.Message, wholeSchema, "#")}
 		}
 		return grammar.Expr{}, err
 	}

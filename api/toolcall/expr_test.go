@@ -161,9 +161,9 @@ func TestExprErrors(t *testing.T) {
 	}
 	for _, format := range Formats() {
 		refused(format, `{"type":"object","properties":{"a":{"type":"strin"}}}`, "#/properties/a/type")
-		refused(format, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"array","contains":{}}}}`, "#/$defs/b/contains")
-		refused(format, `{"type":"object","properties":{"a":{"type":"string"}},"not":{"required":["a"]}}`, "#/not")
-		refused(format, `{"type":"object","properties":{"a":{"type":"string","format":"iri"}}}`, "format")
+		refused(format, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}},"$defs":{"b":{"type":"string","pattern":"a(?=b)"}}}`, "#/$defs/b/pattern")
+		refused(format, `{"type":"object","properties":{"a":{"type":"string","unknown":1}}}`, "#/properties/a/unknown")
+		refused(format, `{"type":"object","properties":{"a":{"$ref":"#/$defs/b"}}}`, "#/$defs/b")
 	}
 	refused("gemma4", `{"type":"object","properties":{"a":{"enum":["<|\"|>"]}}}`, "cannot be written")
 	refused("qwen3_xml", `{"type":"object","properties":{"a":{"type":"string","enum":["a</parameter>"]}}}`, "cannot be written")

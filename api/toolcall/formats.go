@@ -8,6 +8,7 @@ import (
 
 const (
 	callEnd   = "</tool_call>"
+	pythonTag = "<|python_tag|>"
 	phiBegin  = "<|tool_call|>"
 	phiEnd    = "<|/tool_call|>"
 	argsMark  = "[ARGS]"
@@ -15,9 +16,25 @@ const (
 	nameLimit = 256 // bytes of a tool's name, so that a forgotten end does not hold the answer back
 )
 
-// hermes reads objects up to the end of the call.
+// hermes reads objects, or a list of them, up to the end of the call.
 func hermes(*Parser, string) state {
-	return (&object{closer: callEnd, next: hermesNext}).step
+	return func(p *Parser) bool {
+		p.space()
+		function, known := p.follows(functionBegin)
+		switch {
+		case p.buf == "" && !p.final || !known:
+			return false
+		case strings.HasPrefix(p.buf, "["):
+			p.raw.WriteString(p.take(1))
+			p.state = list(callEnd, false)
+		case function: // as models that were trained on both formats do
+			p.raw.WriteString(p.take(len(functionBegin)))
+			p.state = xmlName
+		default:
+			p.state = (&object{closer: callEnd, next: hermesNext}).step
+		}
+		return true
+	}
 }
 
 func hermesNext(p *Parser) bool {
@@ -25,18 +42,14 @@ func hermesNext(p *Parser) bool {
 	if p.buf == "" && !p.final {
 		return false
 	}
-	end, known := p.follows(callEnd)
-	switch {
-	case !known:
+	if !p.brackets(callEnd) {
 		return false
-	case end:
-		p.take(len(callEnd))
-		p.state = content
-	case strings.HasPrefix(p.buf, "{"):
+	}
+	if strings.HasPrefix(p.buf, "{") {
 		p.raw.Reset()
 		p.state = hermes(p, "")
-	default:
-		p.state = content
+	} else {
+		p.state = tail
 	}
 	return true
 }
@@ -47,6 +60,9 @@ func llamaStart(p *Parser) bool {
 	switch {
 	case strings.HasPrefix(p.buf, "{"):
 		p.state = llamaObject()
+	case strings.HasPrefix(p.buf, "["):
+		p.raw.WriteString(p.take(1))
+		p.state = list("", true)
 	case p.buf == "" && !p.final:
 		return false
 	default:
@@ -61,7 +77,7 @@ func llamaObject() state { return (&object{next: llamaNext, named: true}).step }
 
 func llamaNext(p *Parser) bool {
 	p.space()
-	if p.buf == "" && !p.final {
+	if p.buf == "" && !p.final || !p.brackets("") {
 		return false
 	}
 	p.raw.Reset()
@@ -94,8 +110,11 @@ func llamaMore(p *Parser) bool {
 	return true
 }
 
-// llama is behind the tag of code, where calls are written as JSON or as those of built-in tools.
-func llama(*Parser, string) state {
+// llama is behind the tag of code, where calls are written as JSON or as those of built-in tools, or at an object within text.
+func llama(_ *Parser, opener string) state {
+	if opener == "{" {
+		return (&object{next: llamaNext, named: true, known: true, phase: atKeyOrEnd}).step
+	}
 	return func(p *Parser) bool {
 		p.space()
 		switch {
@@ -162,29 +181,16 @@ func phi(p *Parser, opener string) state {
 			case strings.HasPrefix(p.buf, "["):
 				p.raw.WriteString(p.take(1))
 			}
-			p.state = list(phiEnd)
+			p.state = list(phiEnd, false)
 			return true
 		}
 	}
-	return list("")
+	return list("", false)
 }
 
-// list reads objects, and then what may end the call.
-func list(closer string) state {
+// list reads objects, and then what may end the call. known: they are calls of tools that are offered.
+func list(closer string, known bool) state {
 	var item state
-	end := func(p *Parser) bool {
-		p.space()
-		if p.buf == "" && !p.final {
-			return false
-		}
-		if yes, known := p.follows(closer); !known {
-			return false
-		} else if yes {
-			p.take(len(closer))
-		}
-		p.state = content
-		return true
-	}
 	next := func(p *Parser) bool {
 		p.space()
 		switch {
@@ -194,11 +200,14 @@ func list(closer string) state {
 			p.take(1)
 			p.raw.Reset()
 			p.state = item
+		case strings.HasPrefix(p.buf, "{"): // a comma was forgotten
+			p.raw.Reset()
+			p.state = item
 		case strings.HasPrefix(p.buf, "]"):
 			p.take(1)
-			p.state = end
+			p.state = tail
 		default:
-			p.state = end
+			p.state = tail
 		}
 		return true
 	}
@@ -209,9 +218,9 @@ func list(closer string) state {
 			return false
 		case strings.HasPrefix(p.buf, "]") && p.after: // a comma too many
 			p.take(1)
-			p.state = end
+			p.state = tail
 		default:
-			p.state = (&object{closer: closer, next: next}).step
+			p.state = (&object{closer: closer, next: next, named: known, known: known}).step
 		}
 		return true
 	}
@@ -229,7 +238,9 @@ func mistral(*Parser, string) state {
 			return false
 		case strings.HasPrefix(p.buf, "[") && !args && !id:
 			p.raw.WriteString(p.take(1))
-			p.state = list("")
+			p.state = list("", false)
+		case strings.HasPrefix(p.buf, "{"):
+			p.state = (&object{next: tail}).step
 		default:
 			p.state = mistralName
 		}
@@ -265,13 +276,13 @@ func mistralName(p *Parser) bool {
 		p.reject(content)
 		return true
 	}
-	p.state = arguments(name)
+	p.state = arguments(&object{name: name, next: tail})
 	return true
 }
 
 // arguments reads those of a call whose name is known: a JSON object.
-func arguments(name string) state {
-	o := &object{next: content, phase: atValue, key: "arguments", name: name}
+func arguments(o *object) state {
+	o.phase, o.key = atValue, "arguments"
 	return func(p *Parser) bool {
 		if p.space(); p.buf == "" && !p.final {
 			return false
@@ -291,7 +302,7 @@ func (o *object) value1(p *Parser) bool {
 		got := o.feed(p, p.buf[i])
 		if o.whole {
 			p.take(i + 1)
-			p.state = content
+			p.state = o.next
 			return true
 		}
 		if got == bad {

@@ -16,8 +16,9 @@ type gemmaCall struct {
 	key    bool   // a key is next
 	comma  bool   // one is due before the next thing
 	empty  bool   // a key has no value yet
+	round  bool   // the arguments stand in parentheses, with = behind their names
 	quoted bool   // inside a string
-	ascii  bool   // which began with an ordinary quote
+	ascii  byte   // the ordinary quote that it began with; 0: it is Gemma's own
 	slash  bool
 	word   string // what stands bare
 }
@@ -25,7 +26,7 @@ type gemmaCall struct {
 func gemma(*Parser, string) state {
 	return func(p *Parser) bool {
 		p.space()
-		i := strings.IndexByte(p.buf, '{')
+		i := strings.IndexAny(p.buf, "{(")
 		if i < 0 && !p.final && len(p.buf) <= nameLimit {
 			return false
 		}
@@ -38,10 +39,10 @@ func gemma(*Parser, string) state {
 			p.reject(content)
 			return true
 		}
-		p.take(i + 1)
+		round := p.take(i + 1)[i] == '('
 		p.begin(name)
 		p.give(Arguments, "{")
-		p.state = (&gemmaCall{open: []byte{'{'}, key: true}).step
+		p.state = (&gemmaCall{open: []byte{'{'}, key: true, round: round}).step
 		return true
 	}
 }
@@ -71,7 +72,7 @@ func (g *gemmaCall) step(p *Parser) bool {
 		if mark && g.word == "" {
 			p.take(len(gemmaQuote))
 			g.before(p)
-			g.quoted, g.ascii = true, false
+			g.quoted, g.ascii = true, 0
 			p.give(Arguments, `"`)
 			continue
 		}
@@ -89,18 +90,26 @@ func (g *gemmaCall) step(p *Parser) bool {
 
 // text takes what there is of a string, false when more is needed.
 func (g *gemmaCall) text(p *Parser) bool {
-	if g.ascii {
+	if g.ascii != 0 {
 		c := p.take(1)[0]
+		slash := g.slash
+		g.slash = false
 		switch {
-		case c < ' ':
+		case c == '\\' && !slash:
+			g.slash = true
+			return true
+		case c == g.ascii && !slash:
+			g.quoted = false
+			c = '"'
+		case c == '\'' && slash:
+		case slash && strings.IndexByte(`"\/bfnrtu`, c) >= 0:
+			p.give(Arguments, `\`)
+		case slash:
+			p.give(Arguments, `\\`)
+		}
+		if g.quoted && (c < ' ' || c == '"' && !slash) {
 			p.give(Arguments, escape(c))
 			return true
-		case g.slash:
-			g.slash = false
-		case c == '\\':
-			g.slash = true
-		case c == '"':
-			g.quoted = false
 		}
 		p.give(Arguments, string([]byte{c}))
 		if !g.quoted {
@@ -138,6 +147,14 @@ func (g *gemmaCall) text(p *Parser) bool {
 
 // byte takes one outside strings.
 func (g *gemmaCall) byte(p *Parser, c byte) {
+	if g.round && len(g.open) == 1 {
+		switch {
+		case c == ')':
+			c = '}'
+		case c == '=' && g.key:
+			c = ':'
+		}
+	}
 	switch {
 	case c == ':' && g.key:
 		if g.word = strings.Trim(g.word, layout); g.word != "" {
@@ -169,9 +186,9 @@ func (g *gemmaCall) byte(p *Parser, c byte) {
 			}
 		}
 		g.after()
-	case c == '"' && strings.Trim(g.word, layout) == "":
+	case (c == '"' || c == '\'') && strings.Trim(g.word, layout) == "":
 		g.before(p)
-		g.word, g.quoted, g.ascii, g.slash = "", true, true, false
+		g.word, g.quoted, g.ascii, g.slash = "", true, c, false
 		p.give(Arguments, `"`)
 	default:
 		g.word += string([]byte{c})
@@ -226,13 +243,13 @@ func gemmaNext(p *Parser) bool {
 	if p.buf == "" && !p.final {
 		return false
 	}
-	end, known := p.follows(gemmaEnd)
+	again, known := p.follows("call:")
 	if !known {
 		return false
 	}
-	if end {
-		p.take(len(gemmaEnd))
+	p.raw.Reset()
+	if p.state = tail; again { // without a tag of its own
+		p.state = gemma(p, "")
 	}
-	p.state = content
 	return true
 }

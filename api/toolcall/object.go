@@ -2,6 +2,7 @@ package toolcall
 
 import (
 	"encoding/json/jsontext"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +12,7 @@ type object struct {
 	closer string // what ends a call whose JSON is broken; "": the answer's end
 	next   state  // behind the object
 	named  bool   // without arguments it is a call only if the request has such a tool: the answer may just be JSON
+	known  bool   // it is one only if the request has such a tool: it stands in text, which may have other objects
 
 	phase  phase
 	key    string
@@ -18,6 +20,8 @@ type object struct {
 	text   strings.Builder // of a key, a name, or arguments that are no object
 	name   string
 	args   strings.Builder // before the name
+	tidy   tidy            // what the model wrote of them
+	inner  bool            // within a member "function" that has the others
 	open   bool            // arguments have begun, as an object
 	whole  bool            // and ended
 	other  string          // arguments that are no object
@@ -88,6 +92,9 @@ func (o *object) feed(p *Parser, c byte) fed {
 			if o.key = o.string(); o.key == "parameters" {
 				o.key = "arguments"
 			}
+			if o.known && !slices.Contains(callKeys, o.key) {
+				return bad
+			}
 			o.phase = atColon
 		}
 		return more
@@ -105,13 +112,20 @@ func (o *object) feed(p *Parser, c byte) fed {
 		o.value.feed(c)
 		o.text.Reset()
 		o.text.WriteByte(c)
+	case (o.phase == atKeyOrEnd || o.phase == atComma) && c == '}' && o.inner:
+		o.inner, o.phase = false, atComma
 	case (o.phase == atKeyOrEnd || o.phase == atComma) && c == '}':
 		return ended
 	case o.phase == atColon && c == ':':
 		o.phase = atValue
 	case o.phase == atComma && c == ',':
 		o.phase = atKey
+	case o.phase == atValue && o.key == "function" && o.name == "" && c == '{':
+		o.inner, o.phase = true, atKeyOrEnd
 	case o.phase == atValue:
+		if o.key == "function" && c == '"' {
+			o.key = "name"
+		}
 		o.value, o.phase = value{}, inValue
 		o.text.Reset()
 		if o.key == "arguments" && c == '{' && !o.open {
@@ -127,7 +141,6 @@ func (o *object) feed(p *Parser, c byte) fed {
 
 // inside takes a byte of a member's value.
 func (o *object) inside(p *Parser, c byte) fed {
-	escaped := o.value.quoted && c < ' ' // models write line breaks into strings, where JSON has none
 	got := o.value.feed(c)
 	if got == bad {
 		return bad
@@ -135,7 +148,7 @@ func (o *object) inside(p *Parser, c byte) fed {
 	if got != again {
 		switch {
 		case o.key == "arguments" && o.open && !o.whole && o.other == "":
-			o.write(p, c, escaped)
+			o.write(p, o.tidy.feed(c))
 			o.whole = got == ended
 		case o.key == "name", o.key == "arguments":
 			o.text.WriteByte(c)
@@ -146,7 +159,9 @@ func (o *object) inside(p *Parser, c byte) fed {
 	}
 	switch o.phase = atComma; {
 	case o.key == "name" && o.name == "":
-		o.name = o.string()
+		if o.name = o.string(); o.known && p.tool(o.name) == nil {
+			return bad
+		}
 		o.call(p)
 	case o.key == "arguments" && !o.open:
 		if o.other = strings.TrimSpace(o.text.String()); strings.HasPrefix(o.other, `"`) {
@@ -159,12 +174,11 @@ func (o *object) inside(p *Parser, c byte) fed {
 	return more
 }
 
-// write gives out a byte of the arguments.
-func (o *object) write(p *Parser, c byte, escaped bool) {
-	s := string([]byte{c})
-	if escaped {
-		s = escape(c)
-	}
+// callKeys are the members that a call in text may have.
+var callKeys = []string{"name", "arguments", "type", "id", "function"}
+
+// write gives out some of the arguments.
+func (o *object) write(p *Parser, s string) {
 	if o.called {
 		p.give(Arguments, s)
 	} else {
@@ -212,11 +226,14 @@ func (o *object) done(p *Parser) bool {
 // broken goes on where the JSON is wrong: arguments are given out as they are written, to the end of the call.
 func (o *object) broken(p *Parser) bool {
 	switch {
+	case !o.called && o.phase == inKey && !p.cut:
+		p.state = p.over()
 	case !o.called:
 		p.reject(content)
 	case o.whole:
 		p.state = o.next
 	default:
+		p.give(Arguments, o.tidy.finish())
 		p.state = o.spill
 	}
 	return true

@@ -4,8 +4,8 @@
 // it (engine.ToolFormat finds it), and reasoning has been parted from the text before (package reasoning).
 //
 // A call is given out as soon as it is known to be one, and its arguments as they come: those that the model writes as JSON
-// byte for byte, others as the JSON that they mean. What turns out not to be a call is content, markup included, unless the
-// answer was cut off in it. White space around calls is layout and goes.
+// byte for byte (but for what tidy mends), others as the JSON that they mean. What turns out not to be a call is content, markup
+// included, unless the answer was cut off in it. White space around calls is layout and goes, and so do closing tags too many.
 //
 // Invariant: how the text is cut does not show: the joined pieces of any cut are those of the uncut text.
 package toolcall
@@ -43,7 +43,8 @@ type Tool struct {
 //
 //	hermes          <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Hermes, Qwen2.5, Qwen3, SmolLM3)
 //	qwen3_xml       <tool_call><function=NAME><parameter=P>value</parameter></function></tool_call> (Qwen3-Coder, Qwen3.5)
-//	llama3_json     the whole answer is {"name": ..., "parameters": {...}}, several behind ;, or follows <|python_tag|>
+//	llama3_json     {"name": ..., "parameters": {...}}, several behind ; or in a list, also behind <|python_tag|>; within text
+//	                only of tools that are offered
 //	phi4_mini_json  functools[{"name": ..., "arguments": {...}}, ...], also between <|tool_call|> and <|/tool_call|>
 //	gemma4          <|tool_call>call:NAME{key:<|"|>text<|"|>,n:1}<tool_call|>
 //	mistral         [TOOL_CALLS]NAME[ARGS]{...}, or [TOOL_CALLS][{"name": ..., "arguments": {...}}]
@@ -58,6 +59,7 @@ const layout = " \t\r\n"
 type Parser struct {
 	tools   []Tool
 	openers []string // what begins calls in content
+	closers []string // what may be left over behind a call
 	open    func(*Parser, string) state
 
 	state state
@@ -81,19 +83,28 @@ func New(format string, tools []Tool) *Parser {
 	p := &Parser{tools: tools, state: content}
 	switch format {
 	case "hermes":
-		p.openers, p.open = []string{"<tool_call>"}, hermes
+		p.openers, p.open, p.closers = []string{"<tool_call>"}, hermes, xmlClosers
 	case "qwen3_xml":
-		p.openers, p.open = []string{"<tool_call>", "<function="}, xml
+		p.openers, p.open, p.closers = []string{"<tool_call>", functionBegin}, xml, xmlClosers
 	case "llama3_json":
-		p.openers, p.open, p.state = []string{"<|python_tag|>"}, llama, llamaStart
+		p.openers, p.open, p.state = []string{pythonTag, "{"}, llama, llamaStart
 	case "phi4_mini_json":
-		p.openers, p.open = []string{"functools[", phiBegin}, phi
+		p.openers, p.open, p.closers = []string{"functools[", "functools [", phiBegin}, phi, []string{phiEnd}
 	case "gemma4":
-		p.openers, p.open = []string{"<|tool_call>"}, gemma
+		p.openers, p.open, p.closers = []string{"<|tool_call>"}, gemma, []string{gemmaEnd, "<|tool_response>"}
 	case "mistral":
-		p.openers, p.open = []string{"[TOOL_CALLS]"}, mistral
+		p.openers, p.open, p.closers = []string{"[TOOL_CALLS]"}, mistral, []string{"[/TOOL_CALLS]"}
 	default:
 		return nil
+	}
+	return p
+}
+
+// Held tells the parser that a grammar of Expr holds the answer: calls begin as it writes them and in no other way, so that none
+// gets by it.
+func (p *Parser) Held() *Parser {
+	if p.openers = p.openers[:1]; p.openers[0] == pythonTag {
+		p.openers = nil
 	}
 	return p
 }
@@ -195,9 +206,11 @@ func content(p *Parser) bool {
 		}
 	}
 	if at >= 0 {
-		p.text(strings.TrimRight(p.take(at), layout))
+		before := p.take(at)
+		kept := strings.TrimRight(before, layout)
+		p.text(kept)
 		p.raw.Reset()
-		p.raw.WriteString(p.take(len(opener)))
+		p.raw.WriteString(before[len(kept):] + p.take(len(opener)))
 		p.state = p.open(p, opener)
 		return true
 	}
@@ -217,6 +230,68 @@ func content(p *Parser) bool {
 	free := strings.TrimRight(p.buf[:len(p.buf)-held], layout)
 	p.text(p.take(len(free)))
 	return false
+}
+
+// tail is behind a call: what is left over of its markup goes.
+func tail(p *Parser) bool {
+	p.space()
+	if p.buf == "" && !p.final {
+		return false
+	}
+	for _, closer := range p.closers {
+		yes, known := p.follows(closer)
+		if !known {
+			return false
+		}
+		if yes {
+			p.take(len(closer))
+			return true
+		}
+	}
+	p.state = content
+	return true
+}
+
+// brackets consumes closing brackets too many before closer, or at the end of the answer. known is false when more is needed to say
+// which they are.
+func (p *Parser) brackets(closer string) (known bool) {
+	if !strings.HasPrefix(p.buf, "}") && !strings.HasPrefix(p.buf, "]") {
+		return true
+	}
+	rest := strings.TrimLeft(p.buf, "}]"+layout)
+	switch {
+	case rest == "" && !p.final, rest != "" && len(rest) < len(closer) && !p.final && strings.HasPrefix(closer, rest):
+		return false
+	case p.cut && strings.HasPrefix(closer, rest):
+		p.buf = ""
+	case rest == "", closer != "" && strings.HasPrefix(rest, closer):
+		p.take(len(p.buf) - len(rest))
+	}
+	return true
+}
+
+// over passes over an object in text, of which raw is the beginning: what is in it is no call.
+func (p *Parser) over() state {
+	var v value
+	for _, c := range []byte(strings.TrimLeft(p.raw.String(), layout)) {
+		v.feed(c)
+	}
+	p.text(p.raw.String())
+	p.raw.Reset()
+	return func(p *Parser) bool {
+		for i := range len(p.buf) {
+			if v.feed(p.buf[i]) != more {
+				p.text(p.take(i + 1))
+				p.state = content
+				return true
+			}
+		}
+		p.text(p.take(len(p.buf)))
+		if p.final {
+			p.state = content
+		}
+		return p.final
+	}
 }
 
 // text gives out content, without the white space behind a call.

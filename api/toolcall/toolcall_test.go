@@ -67,7 +67,7 @@ var cases = []struct{ format, what, text, want string }{
 	{"hermes", "no name", `<tool_call>{"arguments": {}}</tool_call> ok`, `<tool_call>{"arguments": {}}</tool_call> ok`},
 	{"hermes", "a name that is no text", `<tool_call>{"name": 3, "arguments": {}}</tool_call>`, `<tool_call>{"name": 3, "arguments": {}}</tool_call>`},
 	{"hermes", "broken in the arguments", `<tool_call>{"name": "now", "arguments": {"a": [1}}</tool_call> so`, "\n> now {\"a\": [1}}\nso"},
-	{"hermes", "a brace too many", `<tool_call>{"name": "now", "arguments": {"a": 1}}}</tool_call>`, "\n> now {\"a\": 1}\n}</tool_call>"},
+	{"hermes", "a brace too many", `<tool_call>{"name": "now", "arguments": {"a": 1}}}</tool_call>`, "\n> now {\"a\": 1}"},
 	{"hermes", "no call", hello + " a < b <tool", hello + " a < b <tool"},
 	{"hermes", "white space", "  hi \n ", "  hi \n "},
 

@@ -3,6 +3,7 @@ package toolcall
 import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,14 @@ const (
 	functionEnd    = "</function>"
 	parameterBegin = "<parameter="
 	parameterEnd   = "</parameter>"
+)
+
+var (
+	xmlClosers = []string{callEnd, functionEnd, parameterEnd, "</function_invocation>"}
+	// nextCall is where a call ends whose last parameter has no end, if it is found before one.
+	nextCall = regexp.MustCompile(`\n?` + functionEnd + `\s*` + callEnd + `\s*<tool_call>\s*` + functionBegin)
+	// noEnd is what may follow a parameter that has no end, at the end of an answer.
+	noEnd = regexp.MustCompile(`\s*(` + functionEnd + `)?\s*(` + callEnd + `)?\s*$`)
 )
 
 // xmlCall is a call whose arguments are given out one by one, as each has come.
@@ -48,8 +57,8 @@ func (j *jsonText) open(text string) bool {
 }
 
 func xml(p *Parser, opener string) state {
-	if opener == functionBegin {
-		return xmlName
+	if opener == functionBegin { // within text, which may speak of the format
+		return func(p *Parser) bool { return p.xmlCall(true) }
 	}
 	return func(p *Parser) bool {
 		p.space()
@@ -69,9 +78,12 @@ func xml(p *Parser, opener string) state {
 	}
 }
 
-func xmlName(p *Parser) bool {
+func xmlName(p *Parser) bool { return p.xmlCall(false) }
+
+// xmlCall begins a call. known: it is one only if the request has such a tool.
+func (p *Parser) xmlCall(known bool) bool {
 	name, whole := p.tagName()
-	if name == "" {
+	if name == "" || known && p.tool(name) == nil {
 		if whole {
 			p.reject(content)
 		}
@@ -115,6 +127,9 @@ func (c *xmlCall) body(p *Parser) bool {
 	case p.buf == "" && p.cut:
 		p.state = content
 		return true
+	case len(c.names) == 0 && strings.HasPrefix(p.buf, "{"): // JSON in place of parameters
+		p.state = arguments(&object{called: true, next: tail, closer: functionEnd})
+		return true
 	case end:
 		p.take(len(functionEnd))
 	}
@@ -123,7 +138,7 @@ func (c *xmlCall) body(p *Parser) bool {
 	} else {
 		p.give(Arguments, "}")
 	}
-	p.state = hermesNext
+	p.state = tail
 	return true
 }
 
@@ -152,9 +167,17 @@ func (c *xmlCall) value(p *Parser) bool {
 			case p.final && !p.cut && c.doubtful >= 0: // no better place came
 				c.end(p, c.doubtful)
 				return true
-			case p.final:
+			case p.final && p.cut:
 				p.take(len(p.buf))
 				p.state = content
+				return true
+			case p.final: // the end was forgotten
+				if n := c.forgotten(p.buf); n >= 0 {
+					c.give(p, p.take(n))
+				} else {
+					c.give(p, p.take(noEnd.FindStringIndex(p.buf)[0]))
+				}
+				p.state = c.body
 				return true
 			}
 			c.seen = max(c.seen, len(p.buf)-len(parameterEnd)+1)
@@ -200,9 +223,44 @@ func inline(value, behind string) bool {
 
 // end ends a value after n bytes.
 func (c *xmlCall) end(p *Parser, n int) {
+	p.state = c.body
+	if early := c.forgotten(p.buf[:n]); early >= 0 {
+		c.give(p, p.take(early))
+		return
+	}
 	c.give(p, p.take(n))
 	p.take(len(parameterEnd))
-	p.state = c.body
+}
+
+// forgotten is where a value ends whose closing tag was forgotten: before another parameter of the tool, or another call. -1: it was not.
+func (c *xmlCall) forgotten(value string) int {
+	at := -1
+	if m := nextCall.FindStringIndex(value); m != nil {
+		at = m[0]
+		value = value[:at]
+	}
+	if c.tool == nil {
+		return at
+	}
+	var schema struct {
+		Properties map[string]jsontext.Value `json:"properties"`
+	}
+	if json.Unmarshal(c.tool.Parameters, &schema) != nil {
+		return at
+	}
+	const begin = "\n" + parameterBegin
+	for from := 0; ; {
+		i := strings.Index(value[from:], begin)
+		if i < 0 {
+			return at
+		}
+		i += from
+		name, _, ok := strings.Cut(value[i+len(begin):], ">")
+		if _, is := schema.Properties[name]; ok && is && name != c.param && !slices.Contains(c.names, name) {
+			return i
+		}
+		from = i + len(begin)
+	}
 }
 
 // give gives out a parameter. Of two of a name the first one counts.
@@ -210,12 +268,17 @@ func (c *xmlCall) give(p *Parser, text string) {
 	if slices.Contains(c.names, c.param) {
 		return
 	}
+	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
+	if strings.Trim(text, layout) == "" && len(c.types) > 0 && !slices.Contains(c.types, "string") {
+		if text = "null"; !slices.Contains(c.types, "null") { // nothing is no value of these types: it was left out
+			return
+		}
+	}
 	sep := ", "
 	if len(c.names) == 0 {
 		sep = "{"
 	}
 	c.names = append(c.names, c.param)
-	text = strings.TrimSuffix(strings.TrimPrefix(text, "\n"), "\n")
 	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types))
 }
 
@@ -247,7 +310,21 @@ func typed(text string, types []string) string {
 	case "True", "False", "TRUE", "FALSE":
 		v = jsontext.Value(strings.ToLower(string(v)))
 	}
-	if len(types) == 0 || !v.IsValid() {
+	if len(types) == 0 {
+		return quote(text)
+	}
+	if !v.IsValid() && !slices.Contains(types, "string") && (slices.Contains(types, "array") || slices.Contains(types, "object")) {
+		var t tidy
+		var out strings.Builder
+		for _, c := range []byte(v) {
+			out.WriteString(t.feed(c))
+		}
+		if v = jsontext.Value(out.String() + t.finish()); !v.IsValid() {
+			s, _ := fromPython(strings.Trim(text, layout))
+			v = jsontext.Value(s)
+		}
+	}
+	if !v.IsValid() {
 		return quote(text)
 	}
 	kind := kinds[v.Kind()]
