@@ -128,14 +128,6 @@ func (r *customInput) push(text string) string {
 	return ""
 }
 
-// finish returns what is left: of arguments that ended before their text began, nothing.
-func (r *customInput) finish() string {
-	if r.held != "" {
-		return "\ufffd"
-	}
-	return ""
-}
-
 // cutTokens cuts the tokens off text. whole is false when more is needed; ok when something else stands there.
 func cutTokens(text string, tokens []string) (rest string, whole, ok bool) {
 	for _, t := range tokens {

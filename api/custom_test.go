@@ -213,12 +213,12 @@ func TestCustomCallsInHistory(t *testing.T) {
 // TestCustomInputCuts: how arguments are cut does not show.
 func TestCustomInputCuts(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{`{"input": "a\ud83d\ude00\ud83d\u0041\u12x\"b\\"}`, "a😀\ufffdA\ufffdx\"b\\"}, {` {} `, ""}, {`{"inputs": 1}`, `{"inputs": 1}`}, {`{"input": "\ud83d`, "\ufffd"}, {`{"input"`, ""},
+		{`{"input": "a\ud83d\ude00\ud83d\u0041\u12x\"b\\"}`, "a😀\ufffdA\ufffdx\"b\\"}, {` {} `, ""}, {`{"inputs": 1}`, `{"inputs": 1}`}, {`{"input": "a\ud83d`, "a"}, {`{"input"`, ""},
 	} {
 		for i := range c.text {
 			for j := i; j < len(c.text); j++ {
 				r := &customInput{}
-				if got := r.push(c.text[:i]) + r.push(c.text[i:j]) + r.push(c.text[j:]) + r.finish(); got != c.want {
+				if got := r.push(c.text[:i]) + r.push(c.text[i:j]) + r.push(c.text[j:]); got != c.want {
 					t.Fatalf("%q, cut at %d and %d: %q, want %q", c.text, i, j, got, c.want)
 				}
 			}

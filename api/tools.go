@@ -336,17 +336,8 @@ func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.Finish
 			add(piece{kind: argumentsPiece, text: text})
 		}
 	}
-	ended := func() {
-		if c.input != nil {
-			arguments(c.input.finish())
-			c.input = nil
-		}
-	}
 	read := func(found []toolcall.Piece) {
 		for _, f := range found {
-			if f.Kind != toolcall.Arguments {
-				ended()
-			}
 			switch {
 			case f.Kind == toolcall.Content:
 				add(piece{kind: contentPiece, text: f.Text})
@@ -354,7 +345,7 @@ func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.Finish
 				if c.cut = c.one && c.begun > 0; !c.cut {
 					c.begun++
 					custom := c.custom(f.Name)
-					if custom {
+					if c.input = nil; custom {
 						c.input = &customInput{}
 					}
 					add(piece{kind: callPiece, call: call{id: "call_" + strings.ToLower(rand.Text()), name: f.Name, custom: custom}})
@@ -388,7 +379,6 @@ func (c *calls) pieces(parts []reasoning.Part, inside bool, finish engine.Finish
 			found := append(p.Push(c.thought.String()), p.Finish(false)...)
 			read(slices.DeleteFunc(found, func(f toolcall.Piece) bool { return f.Kind == toolcall.Content }))
 		}
-		ended()
 	}
 	return out
 }
