@@ -326,6 +326,19 @@ func escape(c byte) string {
 	return string(b[1 : len(b)-1])
 }
 
+// escaped is text as it stands within a JSON string, of bytes that need not be whole characters.
+func escaped(s string) string {
+	var out strings.Builder
+	for _, c := range []byte(s) {
+		if c < ' ' || c == '"' || c == '\\' {
+			out.WriteString(escape(c))
+		} else {
+			out.WriteByte(c)
+		}
+	}
+	return out.String()
+}
+
 func quote(s string) string {
 	b, _ := jsontext.AppendQuote(nil, strings.ToValidUTF8(s, "\ufffd")) // which makes it valid
 	return string(b)

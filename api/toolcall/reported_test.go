@@ -148,3 +148,16 @@ func TestHeld(t *testing.T) {
 		}
 	}
 }
+
+// TestTextStreams: the text of a parameter is given out as it comes, but for what may be layout or a tag.
+func TestTextStreams(t *testing.T) {
+	p := New("qwen3_xml", tools)
+	var got []string
+	for _, s := range []string{"<tool_call>\n<function=get_weather>\n<parameter=code>\n", "one ", "two\n", "\"three\" <", "b> ", "four</para", "meter>", "\n</function>\n</tool_call>"} {
+		got = append(got, answer(p.Push(s)))
+	}
+	want := []string{"\n> get_weather {\"code\": \"", `one`, ` two`, `\n\"three\"`, ` <b>`, ` four`, ``, `"}`}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+}

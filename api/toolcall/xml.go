@@ -23,7 +23,7 @@ var (
 	noEnd = regexp.MustCompile(`\s*(` + functionEnd + `)?\s*(` + callEnd + `)?\s*$`)
 )
 
-// xmlCall is a call whose arguments are given out one by one, as each has come.
+// xmlCall is a call whose arguments are given out one by one: text as it comes, other values as each has come.
 type xmlCall struct {
 	tool  *Tool
 	names []string
@@ -31,6 +31,10 @@ type xmlCall struct {
 	types []string // of its schema
 	seen  int      // bytes of a value in which its end is not
 	json  jsonText
+	text  bool // the value is text and nothing else
+	lined bool // it began with a line of its own
+	open  bool // its beginning was given out,
+	tags  bool // up to where the first tag stands in it
 	// doubtful is where a value may end, unless a better place comes: within a string of JSON, or within a line. -1 for nowhere.
 	doubtful int
 }
@@ -148,6 +152,8 @@ func (c *xmlCall) name(p *Parser) bool {
 	case name != "":
 		c.param, c.seen, p.state = name, 0, c.value
 		c.types, c.json, c.doubtful = c.allowed(), jsonText{}, -1
+		c.text = !slices.Contains(c.names, name) && !slices.ContainsFunc(c.types, func(t string) bool { return t != "string" })
+		c.lined, c.open, c.tags = false, false, false
 	case whole: // there is no telling where its value ends
 		if p.cut {
 			p.buf = ""
@@ -160,6 +166,9 @@ func (c *xmlCall) name(p *Parser) bool {
 // value waits for the end of a parameter: a closing tag with another tag of the call behind it, so that a value may hold one. One within a
 // string of a list or an object counts only when no other comes, and so does one within a line.
 func (c *xmlCall) value(p *Parser) bool {
+	if c.text && !c.tags {
+		c.stream(p)
+	}
 	for from := c.seen; ; {
 		i := strings.Index(p.buf[from:], parameterEnd)
 		if i < 0 {
@@ -191,7 +200,7 @@ func (c *xmlCall) value(p *Parser) bool {
 			maybe = maybe || !p.final && strings.HasPrefix(tag, behind)
 		}
 		switch {
-		case is && (c.within(p.buf[:i]) || inline(p.buf[:i], p.buf[i+len(parameterEnd):])):
+		case is && (c.within(p.buf[:i]) || c.inline(p.buf[:i], p.buf[i+len(parameterEnd):])):
 			if c.doubtful < 0 {
 				c.doubtful = i
 			}
@@ -216,9 +225,35 @@ func (c *xmlCall) within(text string) bool {
 	return (strings.HasPrefix(start, "[") || strings.HasPrefix(start, "{")) && c.json.open(text)
 }
 
+// stream gives out the text of a value up to what may be a tag. White space before one may be layout.
+func (c *xmlCall) stream(p *Parser) {
+	if p.buf == "" {
+		return
+	}
+	if !c.open {
+		if c.open = true; p.buf[0] == '\n' {
+			c.lined = true
+			p.take(1)
+		}
+		c.begin(p)
+		p.give(Arguments, `"`)
+	}
+	n := len(p.buf)
+	for _, tag := range []string{parameterEnd, parameterBegin, functionEnd, callEnd} {
+		if i := strings.Index(p.buf, tag); i >= 0 {
+			c.tags = true
+			n = min(n, i)
+		}
+		n = min(n, len(p.buf)-begun(p.buf, tag))
+	}
+	safe := p.take(len(strings.TrimRight(p.buf[:n], layout)))
+	p.give(Arguments, escaped(safe))
+	c.seen = max(0, c.seen-len(safe))
+}
+
 // inline reports whether a closing tag stands within a line of a value that began with a line of its own, as values that span lines do.
-func inline(value, behind string) bool {
-	return strings.HasPrefix(value, "\n") && !strings.HasSuffix(value, "\n") && strings.HasPrefix(behind, "<")
+func (c *xmlCall) inline(value, behind string) bool {
+	return (c.lined || !c.text && strings.HasPrefix(value, "\n")) && !strings.HasSuffix(value, "\n") && strings.HasPrefix(behind, "<")
 }
 
 // end ends a value after n bytes.
@@ -265,6 +300,10 @@ func (c *xmlCall) forgotten(value string) int {
 
 // give gives out a parameter. Of two of a name the first one counts.
 func (c *xmlCall) give(p *Parser, text string) {
+	if c.open {
+		p.give(Arguments, escaped(strings.TrimSuffix(text, "\n"))+`"`)
+		return
+	}
 	if slices.Contains(c.names, c.param) {
 		return
 	}
@@ -274,12 +313,18 @@ func (c *xmlCall) give(p *Parser, text string) {
 			return
 		}
 	}
+	c.begin(p)
+	p.give(Arguments, typed(text, c.types))
+}
+
+// begin gives out what stands before a value.
+func (c *xmlCall) begin(p *Parser) {
 	sep := ", "
 	if len(c.names) == 0 {
 		sep = "{"
 	}
 	c.names = append(c.names, c.param)
-	p.give(Arguments, sep+quote(c.param)+": "+typed(text, c.types))
+	p.give(Arguments, sep+quote(c.param)+": ")
 }
 
 // allowed are the types that the parameter's schema allows; none when it does not say.
