@@ -50,6 +50,22 @@ func TestParametersAreOfAnObject(t *testing.T) {
 	}
 }
 
+// TestNullsOfTools: a template is not shown what says nothing.
+func TestNullsOfTools(t *testing.T) {
+	for given, want := range map[string]string{
+		`{"type":"function","strict":null,"function":{"name":"f","description":null,"parameters":null,"strict":null}}`: `[{"type":"function","function":{"name":"f"}}]`,
+		`{"function":{"parameters":{"type":"object","default":null},"name":"f"},"type":"function"}`:                    `[{"function":{"parameters":{"type":"object","default":null},"name":"f"},"type":"function"}]`,
+	} {
+		o, err := parseObject([]byte(`{"tools":[` + given + `]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := readTools(o); o.err != nil || string(s.shown) != want {
+			t.Errorf("%s: %s %v, want %s", given, s.shown, o.err, want)
+		}
+	}
+}
+
 const (
 	sayTool  = `{"type":"custom","custom":{"name":"say","description":"D"}}`
 	codeTool = `{"type":"custom","custom":{"name":"code","format":{"type":"grammar","grammar":{"syntax":"regex","definition":"^[a-z]+$|[0-9]{3}"}}}}`

@@ -75,7 +75,7 @@ func readTools(o *object) toolset {
 }
 
 // readTool reads one tool.
-func readTool(t *object, raw jsontext.Value) (out tool) {
+func readTool(t *object, rawTool jsontext.Value) (out tool) {
 	kind := t.string("type")
 	switch {
 	case !t.has("type"):
@@ -106,10 +106,26 @@ func readTool(t *object, raw jsontext.Value) (out tool) {
 		if f.bool("strict", false) {
 			out.held = f.path + "strict"
 		}
-		out.raw = raw
+		out.raw = withoutNulls(rawTool)
 	}
 	t.inner(f)
 	return out
+}
+
+// withoutNulls is a function's tool without the members that are null, which templates would print.
+func withoutNulls(v jsontext.Value) jsontext.Value {
+	isNull := func(p pair) bool { m, ok := p.value.(jsontext.Value); return ok && m.Kind() == 'n' }
+	t := members(v)
+	at := slices.IndexFunc(t, func(p pair) bool { return p.key == "function" })
+	if at < 0 {
+		return v
+	}
+	f := members(t[at].value.(jsontext.Value))
+	if !slices.ContainsFunc(t, isNull) && !slices.ContainsFunc(f, isNull) {
+		return v
+	}
+	t[at].value = slices.DeleteFunc(f, isNull)
+	return raw(slices.DeleteFunc(t, isNull))
 }
 
 // noArguments is the schema of a function without one.

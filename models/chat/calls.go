@@ -4,6 +4,7 @@ import (
 	"encoding/json/jsontext"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -170,6 +171,91 @@ func dump(b *strings.Builder, v any) {
 	default:
 		b.WriteString("null")
 	}
+}
+
+// withIDs gives ids to calls that have none and to their results, by which templates find the call of a result: the first one of the
+// same name that has none, or else in order.
+func withIDs(messages []Message) []Message {
+	out, made := slices.Clone(messages), 0
+	for i, m := range messages {
+		v, _ := m.Fields.Get("tool_calls")
+		list, _ := v.([]any)
+		calls, changed := slices.Clone(list), false
+		for n, c := range calls {
+			call, _ := c.(Object)
+			if id, _ := call.Get("id"); id != nil && id != "" {
+				continue
+			}
+			made++
+			id := shortID(made)
+			calls[n], changed = call.with("id", id), true
+			f, _ := call.Get("function")
+			function, _ := f.(Object)
+			name, _ := function.Get("name")
+			if at := resultWithoutID(out[i+1:], name); at >= 0 {
+				r := &out[i+1+at]
+				r.Fields = r.Fields.with("tool_call_id", id)
+			}
+		}
+		if changed {
+			out[i] = Message{m.Fields.with("tool_calls", calls)}
+		}
+	}
+	return out
+}
+
+// resultWithoutID is the index of the first result without an id of a call of that name, or of any if none is named so; -1: there is none.
+func resultWithoutID(messages []Message, name any) int {
+	first := -1
+	for i, r := range messages {
+		if r.Role() != "tool" {
+			break
+		}
+		if id, _ := r.Fields.Get("tool_call_id"); id != nil && id != "" {
+			continue
+		}
+		switch of, named := r.Fields.Get("name"); {
+		case named && of == name:
+			return i
+		case first < 0 && !named:
+			first = i
+		}
+	}
+	return first
+}
+
+// shortID is an id that every template takes: some want nine letters and digits.
+func shortID(n int) string { return fmt.Sprintf("call%05d", n) }
+
+// withShortIDs writes all ids so, and says whether there were any.
+func withShortIDs(messages []Message) (out []Message, changed bool) {
+	out = slices.Clone(messages)
+	ids := map[any]string{}
+	short := func(o Object, key string) Object {
+		id, ok := o.Get(key)
+		if !ok {
+			return o
+		}
+		if ids[id] == "" {
+			ids[id] = shortID(len(ids) + 1)
+		}
+		changed = true
+		return o.with(key, ids[id])
+	}
+	for i, m := range out {
+		m.Fields = short(m.Fields, "tool_call_id")
+		v, _ := m.Fields.Get("tool_calls")
+		if list, _ := v.([]any); len(list) > 0 {
+			calls := make([]any, len(list))
+			for n, c := range list {
+				call, _ := c.(Object)
+				calls[n] = short(call, "id")
+			}
+			m.Fields = m.Fields.with("tool_calls", calls)
+		}
+		out[i] = m
+	}
+	return out, changed
 }
 
 // alone makes turns of one call each of turns with several, each before its own result, and says whether there were any: some

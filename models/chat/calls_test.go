@@ -182,6 +182,49 @@ func TestCallsAlone(t *testing.T) {
 	}
 }
 
+// TestIDsOfCalls: calls and results without ids are matched, and ids are short where a template wants nine letters.
+func TestIDsOfCalls(t *testing.T) {
+	plain := mustCompile(t, `{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% for c in m.tool_calls or [] %}<{{ c.function.name }}{{ c.id }}>{% endfor %}{{ m.tool_call_id }};{% endfor %}`, Tokens{})
+	nine := mustCompile(t, `{% for m in messages %}{{ m.role[0] }}{{ m.content }}{% for c in m.tool_calls or [] %}{% if c.id is not defined or c.id|length != 9 %}{{ raise_exception('id') }}{% endif %}<{{ c.function.name }}{{ c.id }}>{% endfor %}{{ m.tool_call_id }};{% endfor %}`, Tokens{})
+	for _, c := range []struct{ calls, results, plain, nine string }{
+		{"a b", "x y", "<acall00001><bcall00002>;txcall00001;tycall00002;", "<acall00001><bcall00002>;txcall00001;tycall00002;"},
+		{"a b", "b:y a:x", "<acall00001><bcall00002>;tycall00002;txcall00001;", "<acall00001><bcall00002>;tycall00002;txcall00001;"},
+		{"a a", "a:x a:y", "<acall00001><acall00002>;txcall00001;tycall00002;", "<acall00001><acall00002>;txcall00001;tycall00002;"},
+		{"a#call_long b#call_other", "#call_other:y #call_long:x", "<acall_long><bcall_other>;tycall_other;txcall_long;", "<acall00001><bcall00002>;tycall00002;txcall00001;"},
+	} {
+		var calls, list []any
+		for _, s := range strings.Fields(c.calls) {
+			name, id, ok := strings.Cut(s, "#")
+			call := Object{{"type", "function"}, {"function", Object{{"name", name}, {"arguments", Object{}}}}}
+			if ok {
+				call = append(call, Member{"id", id})
+			}
+			calls = append(calls, call)
+		}
+		list = append(list, Object{{"role", "user"}, {"content", "hi"}}, Object{{"role", "assistant"}, {"content", ""}, {"tool_calls", calls}})
+		for _, s := range strings.Fields(c.results) {
+			name, text, named := strings.Cut(s, ":")
+			r := Object{{"role", "tool"}, {"content", text}}
+			switch {
+			case !named:
+				r = r.with("content", name)
+			case name[0] == '#':
+				r = append(r, Member{"tool_call_id", name[1:]})
+			default:
+				r = append(r, Member{"name", name})
+			}
+			list = append(list, r)
+		}
+		var b strings.Builder
+		dump(&b, list)
+		for tmpl, want := range map[*Template]string{plain: c.plain, nine: c.nine} {
+			if p, err := tmpl.Render(mustParse(t, b.String()), Options{}); err != nil || p.Text != "uhi;a"+want {
+				t.Errorf("%s, %s: %q %v, want uhi;a%q", c.calls, c.results, p.Text, err, want)
+			}
+		}
+	}
+}
+
 // TestArguments: what is no object is refused by its place where the template needs one, and is printed where it needs text.
 func TestArguments(t *testing.T) {
 	const user = `{"role":"user","content":"hi"}`

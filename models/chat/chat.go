@@ -81,9 +81,9 @@ type Options struct {
 	// meaning. A list of text parts becomes their joined text for a template that reads no
 	// lists from that role. Reasoning of earlier turns has all its names. Arguments of calls are
 	// objects or their text, and what is beside calls null or empty text, whichever the template
-	// reads. When the template raises an error, it is tried again with empty text for the null
-	// content of an assistant, with one call a turn, and with both; and then in another order
-	// (orders.go has the rule).
+	// reads; calls without an id get one. When the template raises an error, it is tried again with
+	// empty text for the null content of an assistant, with one call a turn or with other ids, and with
+	// both; and then in another order (orders.go has the rule).
 	AsGiven bool
 	// Now is the clock of strftime_now; zero is the time of day.
 	Now time.Time
@@ -189,7 +189,7 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 		return Prompt{}, err
 	}
 	given := make([]Message, len(messages))
-	for i, m := range messages {
+	for i, m := range withIDs(messages) {
 		if given[i] = withReasoning(m); !t.lists[m.Role()] {
 			given[i] = joinParts(given[i])
 		}
@@ -201,17 +201,25 @@ func (t *Template) Render(messages []Message, o Options) (Prompt, error) {
 	return t.ordered(given, o, &ops)
 }
 
+// otherForms are what messages are changed into when a template raises an error; each says whether it changed anything.
+var otherForms = []func([]Message) ([]Message, bool){withText, alone, both(alone), withShortIDs, both(withShortIDs)}
+
+// both is a change and withText.
+func both(change func([]Message) ([]Message, bool)) func([]Message) ([]Message, bool) {
+	return func(m []Message) ([]Message, bool) {
+		m, some := change(m)
+		m, text := withText(m)
+		return m, some && text
+	}
+}
+
 // readable renders messages, if need be with what some templates cannot read in another form.
 func (t *Template) readable(given []Message, o Options, ops *int) (Prompt, error) {
 	p, err := t.render(given, o, ops)
 	if err == nil {
 		return p, nil
 	}
-	for _, change := range []func([]Message) ([]Message, bool){withText, alone, func(m []Message) ([]Message, bool) {
-		m, some := alone(m)
-		m, text := withText(m)
-		return m, some && text
-	}} {
+	for _, change := range otherForms {
 		changed, some := change(given)
 		if !some {
 			continue

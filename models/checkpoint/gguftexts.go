@@ -10,7 +10,7 @@ import (
 var turnEnds = map[string]bool{
 	"<|eot_id|>": true, "<|eom_id|>": true, "<|end_of_text|>": true, // Llama 3
 	"<|im_end|>": true, "<|endoftext|>": true, // Qwen, SmolLM
-	"<end_of_turn>": true, "<turn|>": true, "<eos>": true, // Gemma
+	"<end_of_turn>": true, "<turn|>": true, "<eos>": true, "<|tool_response>": true, // Gemma, whose calls end where their results would begin
 	"<|end|>": true, "<|return|>": true, "<|call|>": true, // Phi, gpt-oss
 	"</s>": true, "<|END_OF_TURN_TOKEN|>": true, "<｜end▁of▁sentence｜>": true,
 }

@@ -127,6 +127,22 @@ func TestTextsOfGGUF(t *testing.T) {
 	}
 }
 
+// TestGemmaEndsWhereResultsBegin: Gemma 4 ends a turn of calls with a token that GGUF files do not name as an end.
+func TestGemmaEndsWhereResultsBegin(t *testing.T) {
+	c := openFiles(t, map[string][]byte{"m.gguf": ggufFile(t, func(f *ggufwrite.File) {
+		f.Set("llama.context_length", uint32(64))
+		f.Set("tokenizer.ggml.model", "gpt2")
+		f.Set("tokenizer.ggml.tokens", []string{"a", "<eos>", "<turn|>", "<|tool_response>", "<|tool_call>"})
+		f.Set("tokenizer.ggml.token_type", []int32{1, 3, 3, 4, 4})
+		f.Set("tokenizer.ggml.merges", []string{"a a"})
+		f.Set("tokenizer.ggml.eos_token_id", uint32(1))
+		f.Add(ggufTensor("output_norm.weight", ggufwrite.F32, []int{3}, []float32{1, 2, 3}))
+	})})
+	if got := c.EOS(); !reflect.DeepEqual(got, []int32{1, 2, 3}) {
+		t.Errorf("EOS %v", got)
+	}
+}
+
 func TestBadVocabulariesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  func(f *ggufwrite.File)
