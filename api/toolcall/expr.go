@@ -100,16 +100,18 @@ func callExpr(format string, t Tool) (grammar.Expr, error) {
 
 // xmlExpr has the parameters in the schema's order, those that are not required or not.
 func xmlExpr(t Tool) (grammar.Expr, error) {
-	all, more, err := properties(t)
+	root := followed(objects(t))
+	all, more, err := properties(root)
 	if err != nil {
 		return grammar.Expr{}, err
 	}
+	made := newParts(root)
 	parts := []grammar.Expr{grammar.Literal("<tool_call>\n" + functionBegin + t.Name + ">\n")}
 	for _, p := range all {
 		if strings.ContainsAny(p.name, "<>\n") || p.name != strings.Trim(p.name, layout+`"'`) || p.name == "" {
 			return grammar.Expr{}, fmt.Errorf("the parameter %q has a name that this model's format of calls cannot write", p.name)
 		}
-		e, err := xmlParameter(grammar.Literal(p.name), &p)
+		e, err := xmlParameter(grammar.Literal(p.name), &p, made)
 		if err != nil {
 			return grammar.Expr{}, err
 		}
@@ -119,7 +121,7 @@ func xmlExpr(t Tool) (grammar.Expr, error) {
 		parts = append(parts, e)
 	}
 	if more != nil {
-		e, err := xmlParameter(bareName, more)
+		e, err := xmlParameter(bareName, more, made)
 		if err != nil {
 			return grammar.Expr{}, err
 		}
@@ -130,7 +132,7 @@ func xmlExpr(t Tool) (grammar.Expr, error) {
 
 // xmlParameter is a parameter: text as it is, if its schema allows text, since it is read so; else JSON. No value has the end
 // of one in it.
-func xmlParameter(name grammar.Expr, p *property) (grammar.Expr, error) {
+func xmlParameter(name grammar.Expr, p *property, made *parts) (grammar.Expr, error) {
 	n := grammar.Notation{Stop: parameterEnd}
 	var types []string
 	switch {
@@ -141,7 +143,11 @@ func xmlParameter(name grammar.Expr, p *property) (grammar.Expr, error) {
 	default:
 		types = []string{"string"}
 	}
-	value, err := grammar.SchemaIn(n, part(p.whole, p.schema, types...))
+	schema, err := made.schema(p.schema, types...)
+	if err != nil {
+		return grammar.Expr{}, err
+	}
+	value, err := grammar.SchemaIn(n, schema)
 	if err != nil {
 		var e *grammar.Error
 		if errors.As(err, &e) {

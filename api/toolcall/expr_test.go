@@ -3,6 +3,7 @@ package toolcall
 import (
 	"encoding/json"
 	"encoding/json/jsontext"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -245,5 +246,49 @@ func TestNoArguments(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// FuzzExpr: any schema is compiled or refused.
+func FuzzExpr(f *testing.F) {
+	for _, s := range []string{weather, `{}`, `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}]}}}`, `{"properties":{"a":{"$ref":"#"},"b":{"$ref":"#/properties/a"}},"required":["a","z"]}`,
+		`{"type":["object","null"],"additionalProperties":{"type":["string","null"],"maxLength":2}}`, `{"properties":{"a b":{"enum":["<|\"|>"]},"":true,"c>":false}}`, `{"patternProperties":{"^a":{}},"propertyNames":{"pattern":"a"}}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, schema string) {
+		if !jsontext.Value(schema).IsValid() {
+			return
+		}
+		Types(jsontext.Value(schema), jsontext.Value(schema))
+		for _, format := range Formats() {
+			e, err := Expr(format, Rule{Tools: []Tool{{"f", jsontext.Value(schema)}}, Required: true})
+			if err == nil {
+				e.Key()
+			}
+			p := New(format, []Tool{{"f", jsontext.Value(schema)}})
+			p.Push("<tool_call><function=f><parameter=a>1</parameter></function></tool_call>")
+		}
+	})
+}
+
+// TestTypesEnd: references that lead in circles, and ever more of them, are followed so far.
+func TestTypesEnd(t *testing.T) {
+	var all []string
+	for range 40 {
+		all = append(all, `{"$ref":"#/$defs/a"}`)
+	}
+	schema := jsontext.Value(`{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[` + strings.Join(all, ",") + `,{"type":"string"}]}}}`)
+	if got := Types(schema, schema); len(got) > 1 {
+		t.Errorf("%q", got)
+	}
+	// each property refers to definitions, which come with each: that many are refused
+	var props, defs []string
+	for i := range 3000 {
+		props = append(props, fmt.Sprintf(`"p%d":{"$ref":"#/$defs/d%d"}`, i, i))
+		defs = append(defs, fmt.Sprintf(`"d%d":{"type":"integer","description":"%040d"}`, i, i))
+	}
+	_, err := Expr("qwen3_xml", Rule{Tools: []Tool{{"f", jsontext.Value(`{"properties":{` + strings.Join(props, ",") + `},"$defs":{` + strings.Join(defs, ",") + `}}`)}}, Required: true})
+	if err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
 	}
 }

@@ -71,7 +71,7 @@ func followed(root jsontext.Value) jsontext.Value {
 		if i < 0 || json.Unmarshal(all[i].value, &ref) != nil {
 			break
 		}
-		to := members(resolve(root, ref))
+		to := members(newDocument(root).resolve(ref))
 		all = slices.Delete(all, i, i+1)
 		if to == nil || slices.ContainsFunc(all, func(m member) bool {
 			return m.name == "properties" || m.name == "required" || m.name == "additionalProperties"
@@ -87,11 +87,25 @@ func followed(root jsontext.Value) jsontext.Value {
 // wholeSchema is where the whole schema of a tool stands in one that is made of a part of it.
 const wholeSchema = "#/$defs/tool"
 
-// part is a schema that is part of a whole one, to which it may refer, of these types, if there are any.
-func part(whole, schema jsontext.Value, types ...string) jsontext.Value {
+// maxParts bounds the schemas that are made of the parts of one, in bytes: each part that refers to others comes with all of them.
+const maxParts = 16 << 20
+
+// parts makes schemas of parts of a whole one.
+type parts struct {
+	defs jsontext.Value // that the references of parts lead to
+	left int
+}
+
+func newParts(whole jsontext.Value) *parts {
+	inner := slices.DeleteFunc(members(whole), func(m member) bool { return m.name == "$id" })
+	return &parts{written([]member{{"tool", moved(written(inner), false)}}), maxParts}
+}
+
+// schema is a part, of these types, if there are any.
+func (w *parts) schema(schema jsontext.Value, types ...string) (jsontext.Value, error) {
 	all := members(moved(schema, false))
 	if all == nil && schema.Kind() == 'f' {
-		return schema
+		return schema, nil
 	}
 	set := func(name string, value jsontext.Value) {
 		all = append(slices.DeleteFunc(all, func(m member) bool { return m.name == name }), member{name, value})
@@ -100,9 +114,14 @@ func part(whole, schema jsontext.Value, types ...string) jsontext.Value {
 		b, _ := json.Marshal(types) // strings can be written
 		set("type", b)
 	}
-	inner := slices.DeleteFunc(members(whole), func(m member) bool { return m.name == "$id" })
-	set("$defs", written([]member{{"tool", moved(written(inner), false)}}))
-	return written(all)
+	if out := written(all); !bytes.Contains(out, []byte(`"$ref"`)) && !bytes.Contains(out, []byte(`"$dynamicRef"`)) {
+		return out, nil
+	}
+	if w.left -= len(w.defs); w.left < 0 {
+		return nil, fmt.Errorf("the schema is too large for this model's format of calls: its parts that refer to others have more than %d bytes with these", maxParts)
+	}
+	set("$defs", w.defs)
+	return written(all), nil
 }
 
 // moved is a schema whose references lead to where part puts it. named: it is not one but holds some by name.
@@ -144,14 +163,13 @@ type property struct {
 	name     string
 	required bool
 	types    []string // that its schema allows; none when it does not say
-	whole    jsontext.Value
 	schema   jsontext.Value
 }
 
-// properties are those of a tool's schema, in its order, and what others may be: nil where there are no others. An error names
+// properties are those of a tool's schema that has been followed, in its order, and what others may be: nil where there are no others. An error names
 // what else the schema asks for, which a format that writes parameters one by one cannot hold.
-func properties(t Tool) (all []property, more *property, err error) {
-	root := followed(objects(t))
+func properties(root jsontext.Value) (all []property, more *property, err error) {
+	doc := newDocument(root)
 	var required []string
 	var props, others jsontext.Value
 	for _, m := range members(root) {
@@ -172,19 +190,19 @@ func properties(t Tool) (all []property, more *property, err error) {
 		}
 	}
 	for _, m := range members(props) {
-		all = append(all, property{m.name, slices.Contains(required, m.name), Types(root, m.value), root, m.value})
+		all = append(all, property{m.name, slices.Contains(required, m.name), doc.types(m.value), m.value})
 	}
 	for _, name := range required {
 		if !slices.ContainsFunc(all, func(p property) bool { return p.name == name }) {
-			all = append(all, property{name, true, nil, root, anything})
+			all = append(all, property{name, true, nil, anything})
 		}
 	}
 	switch {
 	case props != nil || others.Kind() == 'f': // beside those that have a name there are no others, as in JSON
 	case others.Kind() == '{':
-		more = &property{types: Types(root, others), whole: root, schema: others}
+		more = &property{types: doc.types(others), schema: others}
 	default:
-		more = &property{whole: root, schema: anything}
+		more = &property{schema: anything}
 	}
 	return all, more, nil
 }

@@ -10,18 +10,34 @@ import (
 
 // What a schema says of types, for formats that write values without one (XML) and for what is no schema of arguments.
 
-// maxTypeDepth bounds how far references and alternatives are followed.
-const maxTypeDepth = 16
+// Bounds of how far references and alternatives are followed.
+const (
+	maxTypeDepth   = 16
+	maxTypeSchemas = 1000
+)
 
 // Types are the types that a schema allows, by their JSON Schema names; none when it does not say. root is what its
 // references lead into.
-func Types(root, schema jsontext.Value) []string {
-	types := schemaTypes(root, schema, maxTypeDepth)
+func Types(root, schema jsontext.Value) []string { return newDocument(root).types(schema) }
+
+// document is a schema whose parts are looked up, its objects read once.
+type document struct {
+	root    jsontext.Value
+	objects map[string]map[string]jsontext.Value // by JSON pointer
+}
+
+func newDocument(root jsontext.Value) *document {
+	return &document{root, map[string]map[string]jsontext.Value{}}
+}
+
+func (d *document) types(schema jsontext.Value) []string {
+	left := maxTypeSchemas
+	types := d.schemaTypes(schema, maxTypeDepth, &left)
 	slices.Sort(types)
 	return slices.Compact(types)
 }
 
-func schemaTypes(root, raw jsontext.Value, deep int) (types []string) {
+func (d *document) schemaTypes(raw jsontext.Value, deep int, left *int) (types []string) {
 	var s struct {
 		Ref        any              `json:"$ref"`
 		Type       any              `json:"type"`
@@ -34,7 +50,7 @@ func schemaTypes(root, raw jsontext.Value, deep int) (types []string) {
 		Items      jsontext.Value   `json:"items"`
 		Prefix     jsontext.Value   `json:"prefixItems"`
 	}
-	if raw == nil || deep == 0 || json.Unmarshal(raw, &s) != nil {
+	if *left--; raw == nil || deep == 0 || *left < 0 || json.Unmarshal(raw, &s) != nil {
 		return nil
 	}
 	switch t := s.Type.(type) {
@@ -62,19 +78,19 @@ func schemaTypes(root, raw jsontext.Value, deep int) (types []string) {
 	}
 	for _, list := range [][]jsontext.Value{s.AnyOf, s.OneOf} {
 		for _, e := range list {
-			types = append(types, schemaTypes(root, e, deep-1)...)
+			types = append(types, d.schemaTypes(e, deep-1, left)...)
 		}
 	}
 	if types != nil {
 		return types
 	}
 	if ref, ok := s.Ref.(string); ok {
-		if types = schemaTypes(root, resolve(root, ref), deep-1); types != nil {
+		if types = d.schemaTypes(d.resolve(ref), deep-1, left); types != nil {
 			return types
 		}
 	}
 	for _, e := range s.AllOf {
-		if types = schemaTypes(root, e, deep-1); types != nil {
+		if types = d.schemaTypes(e, deep-1, left); types != nil {
 			return types
 		}
 	}
@@ -87,26 +103,31 @@ func schemaTypes(root, raw jsontext.Value, deep int) (types []string) {
 	return nil
 }
 
-// resolve is what a reference leads to: a JSON pointer into root. nil when there is nothing.
-func resolve(root jsontext.Value, ref string) jsontext.Value {
+// resolve is what a reference leads to: a JSON pointer. nil when there is nothing.
+func (d *document) resolve(ref string) jsontext.Value {
 	path, ok := strings.CutPrefix(ref, "#")
 	if !ok {
 		return nil
 	}
-	v := root
+	v, at := d.root, ""
 	for step := range strings.SplitSeq(strings.TrimPrefix(path, "/"), "/") {
 		if path == "" {
 			break
 		}
+		inner, ok := d.objects[at]
+		if !ok {
+			if json.Unmarshal(v, &inner) != nil {
+				return nil
+			}
+			d.objects[at] = inner
+		}
+		at += "/" + step
 		if u, err := url.PathUnescape(step); err == nil {
 			step = u
 		}
-		step = strings.ReplaceAll(strings.ReplaceAll(step, "~1", "/"), "~0", "~")
-		var inner map[string]jsontext.Value
-		if json.Unmarshal(v, &inner) != nil || inner[step] == nil {
+		if v = inner[strings.ReplaceAll(strings.ReplaceAll(step, "~1", "/"), "~0", "~")]; v == nil {
 			return nil
 		}
-		v = inner[step]
 	}
 	return v
 }

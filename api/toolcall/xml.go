@@ -332,11 +332,11 @@ func (c *xmlCall) allowed() []string {
 	if c.tool == nil {
 		return nil
 	}
+	root := followed(c.tool.Parameters)
 	var schema struct {
 		Properties map[string]jsontext.Value `json:"properties"`
 		More       jsontext.Value            `json:"additionalProperties"`
 	}
-	root := c.tool.Parameters
 	if json.Unmarshal(root, &schema) != nil {
 		return nil
 	}
