@@ -115,7 +115,10 @@ func TestNotationSuite(t *testing.T) {
 			if err := json.Unmarshal(raw, &groups); err != nil {
 				t.Fatal(err)
 			}
-			for _, group := range groups {
+			for i, group := range groups {
+				if testing.Short() && i%6 != 0 {
+					continue
+				}
 				if draft == "draft7" && group.Schema[0] == '{' && !bytes.Contains(group.Schema, []byte(`"$schema"`)) { // in which what stands beside $ref is ignored
 					group.Schema = append([]byte(`{"$schema":"http://json-schema.org/draft-07/schema#",`), group.Schema[1:]...)
 				}
@@ -151,7 +154,7 @@ func TestNotationSuite(t *testing.T) {
 			}
 		}
 	}
-	if schemas < 250 {
+	if schemas < 250 && !testing.Short() {
 		t.Errorf("%d schemas", schemas)
 	}
 }
