@@ -12,8 +12,7 @@ stage() { now=$(date +%s); echo "== $1 (at $((now - start)) s)"; }
 stage "what shares state between goroutines, race detector"
 go test -race -short -timeout 15m ./api/... ./bench/load/... ./cmd/... ./engine/... ./internal/...
 stage "everything"
-go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/) ./test/calls/
-go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/) ./test/answers/
+go test -timeout 15m $(go list ./... | grep -v -e /test/ -e /internal/) ./test/answers/ ./test/calls/
 stage "reference results, one table"
 make -s golden
 stage "real models, end to end"
