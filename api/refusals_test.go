@@ -47,7 +47,7 @@ func TestWrongValues(t *testing.T) {
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"strin"}}}`, "response_format.json_schema.schema"},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"string","pattern":"^(open"}}}`, "response_format.json_schema.schema"},
 		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"$ref":"#"}}}`, "response_format.json_schema.schema"},
-		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"properties":{"a":{"not":{}}}}}}`, "response_format.json_schema.schema"},
+		{`"response_format":{"type":"json_schema","json_schema":{"name":"n","schema":{"properties":{"a":{"unknown":{}}}}}}`, "response_format.json_schema.schema"},
 		{`"regex":"a"`, "regex"},
 		{`"best_of":2`, "best_of"}, {`"use_beam_search":true`, "use_beam_search"}, {`"suffix":"x"`, "suffix"},
 		{`"logits_processors":["x"]`, "logits_processors"}, {`"bad_words":["x"]`, "bad_words"}, {`"allowed_token_ids":[1]`, "allowed_token_ids"},
