@@ -67,10 +67,13 @@ func readVocabulary(t *testing.T, name string, marks ...string) *vocabulary {
 	return v
 }
 
-// answer is what random logits make of a grammar. The longer it is the more often it takes the shortest way to its end.
-func (v *vocabulary) answer(t *testing.T, g *grammar.Grammar, r *rand.Rand) string {
+// answer is what random logits make of a grammar behind a text. The longer it is the more often it takes the shortest way to its end.
+func (v *vocabulary) answer(t *testing.T, g *grammar.Grammar, text string, r *rand.Rand) string {
 	t.Helper()
-	s, text := g.Start(), ""
+	s, ok := g.Start().AdvanceBytes([]byte(text))
+	if !ok {
+		t.Fatalf("%q is not allowed", text)
+	}
 	for n := 0; ; n++ {
 		mask := s.Mask()
 		if s.MayEnd() && (s.MustEnd() || r.IntN(3) == 0) {
@@ -153,16 +156,19 @@ func compiled(t *testing.T, schema string) *jsonschema.Schema {
 	return s
 }
 
+// vocabularies are a tokenizer for each format and the tokens that stand around calls in it.
+var vocabularies = map[string][]string{
+	"hermes":         {"qwen3", "<tool_call>", "</tool_call>"},
+	"qwen3_xml":      {"qwen3", "<tool_call>", "</tool_call>"},
+	"llama3_json":    {"llama3_2", "<|python_tag|>"},
+	"phi4_mini_json": {"gpt4o", "<|tool_call|>", "<|/tool_call|>"},
+	"gemma4":         {"gemma3", "<|tool_call>", "<tool_call|>", `<|"|>`},
+	"mistral":        {"deepseek_v3", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
+}
+
 // TestConstrainedCalls: 20 answers for each format and schema are calls of the tool, with arguments that its schema allows.
 func TestConstrainedCalls(t *testing.T) {
-	for format, from := range map[string][]string{
-		"hermes":         {"qwen3", "<tool_call>", "</tool_call>"},
-		"qwen3_xml":      {"qwen3", "<tool_call>", "</tool_call>"},
-		"llama3_json":    {"llama3_2", "<|python_tag|>"},
-		"phi4_mini_json": {"gpt4o", "<|tool_call|>", "<|/tool_call|>"},
-		"gemma4":         {"gemma3", "<|tool_call>", "<tool_call|>", `<|"|>`},
-		"mistral":        {"deepseek_v3", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
-	} {
+	for format, from := range vocabularies {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			v := readVocabulary(t, from[0], from[1:]...)
@@ -182,8 +188,8 @@ func TestConstrainedCalls(t *testing.T) {
 				valid := map[string]*jsonschema.Schema{tool.Name: compiled(t, schema), "other": compiled(t, `{"type":"object","additionalProperties":false}`)}
 				calls := 0
 				for seed := uint64(0); calls < 20; seed++ {
-					text := v.answer(t, g, rand.New(rand.NewPCG(seed, 7)))
-					names, arguments, content := read(format, rule.Tools, text)
+					text := v.answer(t, g, "", rand.New(rand.NewPCG(seed, 7)))
+					names, arguments, content := read(toolcall.New(format, rule.Tools), text)
 					if len(names) == 0 || strings.TrimSpace(content) != "" {
 						t.Fatalf("%s: %q is read as %q beside %q", what, text, names, content)
 					}
@@ -209,9 +215,51 @@ func TestConstrainedCalls(t *testing.T) {
 	}
 }
 
+// TestStrictCallsInText: where calls may be made and text may stand before them, calls are held to the schemas of the tools that are
+// strict; the others may have any arguments.
+func TestStrictCallsInText(t *testing.T) {
+	const schema = `{"type":"object","properties":{"n":{"type":"integer","minimum":1,"maximum":3},"s":{"type":"string","pattern":"^[ab]{1,3}$"}},"required":["n","s"],"additionalProperties":false}`
+	opener := map[string]string{"hermes": "<tool_call>", "qwen3_xml": "<tool_call>", "phi4_mini_json": "functools[", "gemma4": "<|tool_call>", "mistral": "[TOOL_CALLS]"}
+	for format, begin := range opener {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			v := readVocabulary(t, vocabularies[format][0], vocabularies[format][1:]...)
+			offered := []toolcall.Tool{{Name: "strict", Parameters: jsontext.Value(schema)}, {Name: "free"}}
+			e, err := toolcall.Expr(format, toolcall.Rule{Tools: offered, Several: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, err := grammar.Compile(t.Context(), e, v.Vocabulary)
+			if err != nil {
+				t.Fatal(err)
+			}
+			valid, seen := compiled(t, schema), map[string]int{}
+			for seed := range uint64(40) {
+				text := v.answer(t, g, "Hm. "+begin, rand.New(rand.NewPCG(seed, 8)))
+				names, arguments, content := read(toolcall.New(format, offered).Held(), text)
+				if content != "Hm." || len(names) == 0 {
+					t.Fatalf("%q is read as %q beside %q", text, names, content)
+				}
+				for i, name := range names {
+					seen[name]++
+					value, err := jsonschema.UnmarshalJSON(strings.NewReader(arguments[i]))
+					if err == nil && name == "strict" {
+						err = valid.Validate(value)
+					}
+					if err != nil {
+						t.Fatalf("%q is a call of %s with %s: %v", text, name, arguments[i], err)
+					}
+				}
+			}
+			if seen["strict"] < 10 || seen["free"] < 5 || len(seen) != 2 {
+				t.Errorf("calls by name: %v", seen)
+			}
+		})
+	}
+}
+
 // read parses an answer.
-func read(format string, tools []toolcall.Tool, text string) (names, arguments []string, content string) {
-	p := toolcall.New(format, tools)
+func read(p *toolcall.Parser, text string) (names, arguments []string, content string) {
 	for _, piece := range append(p.Push(text), p.Finish(false)...) {
 		switch piece.Kind {
 		case toolcall.Begin:
