@@ -54,7 +54,6 @@ func anthropicErrorType(status int) string {
 
 // anthropicMessages answers POST /v1/messages.
 func (h *Handler) anthropicMessages(w *reply, r *http.Request) error {
-	w.Header().Set("Request-Id", w.requestID) // where Anthropic's clients look for it
 	in, release, err := h.readRequest(w, r)
 	if err != nil {
 		return err

@@ -400,3 +400,25 @@ func TestShapesOfAModelThatFailsToLoad(t *testing.T) {
 		t.Errorf("%d %v %s", a.status, a.header, a.body)
 	}
 }
+
+// TestAnthropicRequestID: every reply of Anthropic's API has the request's id where its clients look for it, errors in their body as well.
+func TestAnthropicRequestID(t *testing.T) {
+	s := serve(t, says("x"), Options{Keys: []string{"k"}})
+	const body = `{"model":"M","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`
+	for _, c := range []struct {
+		method, path, body, key string
+		status                  int
+	}{
+		{"POST", "/v1/messages", body, "k", 200}, {"POST", "/v1/messages/count_tokens", body, "k", 200}, {"POST", "/v1/messages", body, "no", 401},
+		{"POST", "/v1/messages", "{", "k", 400}, {"GET", "/v1/messages", "", "k", 405}, {"POST", "/v1/messages", strings.Replace(body, `"M"`, `"none"`, 1), "k", 404},
+		{"POST", "/v1/messages/batches", "{}", "k", 501}, {"POST", "/v1/messages/other", "{}", "k", 404},
+	} {
+		a := s.do(c.method, c.path, c.body, "X-Api-Key", c.key, "X-Request-Id", "mine-1")
+		if a.status != c.status || a.header.Get("Request-Id") != "mine-1" || a.header.Get("X-Request-Id") != "mine-1" {
+			t.Errorf("%s %s: %d, %v", c.method, c.path, a.status, a.header)
+		}
+		if c.status >= 400 && !strings.Contains(string(a.body), `"request_id":"mine-1"`) {
+			t.Errorf("%s %s: %s", c.method, c.path, a.body)
+		}
+	}
+}

@@ -3,14 +3,22 @@ package api
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/openinfer-go/openinfer/engine"
 )
 
 // running are the requests that are being answered, so that who operates the server can end one.
 type running struct {
 	mu      sync.Mutex
-	cancels map[string]context.CancelCauseFunc // by id
+	cancels map[string]runningRequest // by id
+}
+
+type runningRequest struct {
+	model  string
+	cancel context.CancelCauseFunc
 }
 
 // errCancelled is what the client of a request is told that was cancelled from outside. Its status is one that clients do
@@ -19,10 +27,10 @@ var errCancelled = &apiError{status: http.StatusGone, kind: "cancelled", code: "
 	message: "the request was cancelled by who operates the server"}
 
 // enter gives a request's context a cancellation by its id, until leave.
-func (r *running) enter(ctx context.Context, id string) (inner context.Context, leave func()) {
+func (r *running) enter(ctx context.Context, id, model string) (inner context.Context, leave func()) {
 	inner, cancel := context.WithCancelCause(ctx)
 	r.mu.Lock()
-	r.cancels[id] = cancel
+	r.cancels[id] = runningRequest{model, cancel}
 	r.mu.Unlock()
 	return inner, func() {
 		r.mu.Lock()
@@ -32,24 +40,26 @@ func (r *running) enter(ctx context.Context, id string) (inner context.Context, 
 	}
 }
 
-// cancel ends a request and says whether there was one.
-func (r *running) cancel(id string) bool {
+// cancel ends a request to one of the models and says whether there was one.
+func (r *running) cancel(id string, models []engine.ModelInfo) bool {
 	r.mu.Lock()
-	cancel := r.cancels[id]
+	q, found := r.cancels[id]
 	r.mu.Unlock()
-	if cancel != nil {
-		cancel(errCancelled)
+	if found = found && slices.ContainsFunc(models, func(m engine.ModelInfo) bool { return m.Name == q.model }); found {
+		q.cancel(errCancelled)
 	}
-	return cancel != nil
+	return found
 }
 
 // owner is the id of the client's request that an engine's request belongs to: one with several prompts is several of those.
 func (r *running) owner(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.cancels[id] == nil {
-		if i := strings.LastIndexByte(id, '-'); i > 0 && r.cancels[id[:i]] != nil {
-			return id[:i]
+	if _, known := r.cancels[id]; !known {
+		if i := strings.LastIndexByte(id, '-'); i > 0 {
+			if _, known := r.cancels[id[:i]]; known {
+				return id[:i]
+			}
 		}
 	}
 	return id
@@ -70,7 +80,7 @@ func (h *Handler) cancel(w *reply, r *http.Request) error {
 	if id == "" {
 		return invalid("id", "is missing")
 	}
-	if !h.running.cancel(id) {
+	if !h.running.cancel(id, h.gen.Models()) {
 		return &apiError{status: http.StatusNotFound, kind: "invalid_request_error", param: "id", code: "request_not_found",
 			message: "id: no request " + shorten(id, 100) + " is being answered; GET /v1/state lists those that are"}
 	}

@@ -197,7 +197,7 @@ func (g *generation) serve(w *reply, r *http.Request) error {
 	}
 	w.id = g.id
 	defer func() { g.report(w) }()
-	ctx, leave := g.h.running.enter(r.Context(), g.id)
+	ctx, leave := g.h.running.enter(r.Context(), g.id, g.model.Name)
 	defer leave()
 	r = r.WithContext(ctx)
 

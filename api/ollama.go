@@ -102,8 +102,8 @@ func (h *Handler) ollamaTags(w *reply, r *http.Request) error {
 	return w.json(http.StatusOK, out)
 }
 
-// ollamaPS answers GET /api/ps: the models whose weights are on the device. When an idle one is parked is not
-// known here, so it is said to stay, as Ollama says of models that do.
+// ollamaPS answers GET /api/ps: the models whose weights are on the device. One that stays expires when Ollama says of such
+// models that they do.
 func (h *Handler) ollamaPS(w *reply, r *http.Request) error {
 	out := struct {
 		Models []ollamaRunning `json:"models"`
@@ -113,8 +113,11 @@ func (h *Handler) ollamaPS(w *reply, r *http.Request) error {
 		if m.State != "resident" {
 			continue
 		}
-		name := ollamaName(m.Name)
-		out.Models = append(out.Models, ollamaRunning{name, name, m.WeightBytes, ollamaDigest(m), newOllamaDetails(m), stays, m.WeightBytes, m.MaxModelLen})
+		name, expires := ollamaName(m.Name), stays
+		if !m.ParkAt.IsZero() {
+			expires = m.ParkAt.UTC().Format(time.RFC3339Nano)
+		}
+		out.Models = append(out.Models, ollamaRunning{name, name, m.WeightBytes, ollamaDigest(m), newOllamaDetails(m), expires, m.WeightBytes, m.MaxModelLen})
 	}
 	return w.json(http.StatusOK, out)
 }

@@ -108,11 +108,19 @@ func TestOllamaLoadsAndUnloads(t *testing.T) {
 	if kept := gen.Kept("M"); kept != 10*time.Minute {
 		t.Errorf("kept for %v", kept)
 	}
-	if m := s.ok(s.do("GET", "/api/ps", "")).at("models").([]any); len(m) != 2 {
+	ps := s.ok(s.do("GET", "/api/ps", ""))
+	expires := func(i int) time.Duration {
+		at, err := time.Parse(time.RFC3339Nano, ps.at("models", i, "expires_at").(string))
+		if err != nil {
+			t.Error(err)
+		}
+		return time.Until(at)
+	}
+	if m := ps.at("models").([]any); len(m) != 2 || expires(0) > 10*time.Minute || expires(0) < time.Minute || expires(1) < 100*365*24*time.Hour {
 		t.Errorf("%v", m)
 	}
 	s.ok(s.post("/api/generate", `{"model":"M","keep_alive":0}`))
-	ps := s.ok(s.do("GET", "/api/ps", ""))
+	ps = s.ok(s.do("GET", "/api/ps", ""))
 	if m := ps.at("models").([]any); len(m) != 1 || ps.at("models", 0, "name") != "org/other:latest" || ps.at("models", 0, "expires_at") == nil {
 		t.Errorf("%v", m)
 	}

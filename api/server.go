@@ -91,7 +91,7 @@ func New(gen Generator, o Options) *Handler {
 		Options: o, gen: gen, keys: newKeyring(plainKeys(o.Keys)),
 		bodies:      &bodies{limit: o.BodyLimit, timeout: o.BodyTimeout, total: o.BodyMemory},
 		metrics:     newMetrics(gen, o.Version),
-		running:     &running{cancels: map[string]context.CancelCauseFunc{}},
+		running:     &running{cancels: map[string]runningRequest{}},
 		fingerprint: "fp_openinfer_" + o.Version,
 	}
 	h.routes = h.table()
@@ -159,6 +159,9 @@ func (h *Handler) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	rt, err := h.route(r)
 	if w.dialect = rt.as; w.dialect == nil {
 		w.dialect = openAI
+	}
+	if w.dialect == anthropic {
+		w.Header().Set("Request-Id", w.requestID) // where Anthropic's clients look for it
 	}
 	if cors(h.CORSOrigins).answer(w, r) {
 		rt.quiet = true

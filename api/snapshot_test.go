@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/openinfer-go/openinfer/api/apitest"
 	"github.com/openinfer-go/openinfer/api/state"
 	"github.com/openinfer-go/openinfer/engine"
+	"github.com/openinfer-go/openinfer/internal/config"
 )
 
 // snapshotOf asks a server for its state.
@@ -152,6 +154,50 @@ func TestStateNeedsAKey(t *testing.T) {
 		t.Errorf("%d", a.status)
 	}
 	snapshotOf(t, s, "Authorization", "Bearer k")
+}
+
+// TestKeyOfOneModel: a key that may ask one model sees and ends nothing of another.
+func TestKeyOfOneModel(t *testing.T) {
+	step := make(chan struct{})
+	gen := answers(func(engine.Request) apitest.Answer { return apitest.Answer{Text: "abc", Step: step} })
+	h := New(gen, Options{})
+	narrow, wide := config.NewKey("narrow", "n"), config.NewKey("wide", "w")
+	narrow.Models = []string{"M"}
+	h.SetKeys([]config.Key{narrow, wide})
+	srv := httptest.NewTestServer(t, nil)
+	srv.Config = NewServer(h)
+	s := served{t, srv}
+	done := make(chan answer, 1)
+	go func() {
+		done <- s.post("/v1/completions", `{"model":"org/other","prompt":"x"}`, "Authorization", "Bearer w")
+	}()
+	id := ""
+	eventually(t, "the request runs", func() bool {
+		st := snapshotOf(t, s, "Authorization", "Bearer w")
+		if len(st.Requests) == 1 {
+			id = st.Requests[0].ID
+		}
+		return id != ""
+	})
+	if st := snapshotOf(t, s, "Authorization", "Bearer n"); len(st.Requests) != 0 || len(st.Models) != 1 || len(st.History.Models) != 1 {
+		t.Errorf("the key of one model sees %+v", st)
+	}
+	for path, body := range map[string]string{"/v1/requests/cancel": `{"id":"` + id + `"}`, "/v1/models/unload": `{"model":"org/other"}`, "/v1/completions": `{"model":"org/other","prompt":"x"}`} {
+		if a := s.post(path, body, "Authorization", "Bearer n"); a.status != 404 {
+			t.Errorf("%s with the key of one model: %d %s", path, a.status, a.body)
+		}
+	}
+	for _, path := range []string{"/v1/models", "/api/tags", "/api/ps"} {
+		if a := s.do("GET", path, "", "Authorization", "Bearer n"); a.status != 200 || strings.Contains(string(a.body), "other") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if a := s.post("/v1/requests/cancel", `{"id":"`+id+`"}`, "Authorization", "Bearer w"); a.status != 200 {
+		t.Errorf("cancelled: %d %s", a.status, a.body)
+	}
+	if a := <-done; a.status != http.StatusGone {
+		t.Errorf("the request ended with %d %s", a.status, a.body)
+	}
 }
 
 // TestPageFiles: each is served with the policy, answers HEAD, and is not sent again unchanged.

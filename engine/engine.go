@@ -166,7 +166,7 @@ func (e *Engine) Models() []ModelInfo {
 	infos := make([]ModelInfo, len(e.models))
 	for i, m := range e.models {
 		infos[i] = m.describe()
-		infos[i].State = e.residency(m)
+		infos[i].State, infos[i].ParkAt = e.residency(m)
 	}
 	return infos
 }
@@ -178,7 +178,7 @@ func (e *Engine) Model(name string) (ModelInfo, error) {
 		return ModelInfo{}, fmt.Errorf("%w: %q", ErrUnknownModel, name)
 	}
 	info := m.describe()
-	info.State = e.residency(m)
+	info.State, info.ParkAt = e.residency(m)
 	return info, nil
 }
 

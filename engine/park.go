@@ -297,21 +297,21 @@ func (e *Engine) brokenOrClosed() error {
 	return e.broken
 }
 
-// residency is where a model's weights are.
-func (e *Engine) residency(m *model) (state string) {
+// residency is where a model's weights are, and when they are parked unless somebody asks for the model.
+func (e *Engine) residency(m *model) (state string, parkAt time.Time) {
 	state = "loading"
 	if !m.ready.Load() {
-		return state
+		return state, parkAt
 	}
 	_ = e.under(func() { // of a broken scheduler nobody knows
 		switch e.sched.Residency(m.name()) {
 		case sched.Resident:
-			state = "resident"
+			state, parkAt = "resident", e.sched.ParkAt(m.name(), time.Now())
 		case sched.Parked, sched.Parking:
 			state = "parked"
 		}
 	})
-	return state
+	return state, parkAt
 }
 
 // maxKeepAlive is in seconds: ten years.

@@ -240,7 +240,8 @@ type ModelInfo struct {
 	Tools        ToolFormat
 	Defaults     SamplingParams
 	Ready        bool
-	State        string // where the weights are: "resident", "parked" or "loading"
+	State        string    // where the weights are: "resident", "parked" or "loading"
+	ParkAt       time.Time // when they are parked if no request comes before; zero: never, or they are not on the device
 	WeightBytes  int64
 	// Cache numbers are those of this model as if it had the whole pool.
 	BlockTokens  int

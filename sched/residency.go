@@ -199,6 +199,18 @@ func (s *Scheduler) Residency(name string) Residency {
 	return Resident
 }
 
+// ParkAt is when a model is parked if nobody asks for it until then; the zero time for never, and for one that is not on the device.
+func (s *Scheduler) ParkAt(name string, now time.Time) time.Time {
+	q := s.queue(name)
+	switch {
+	case q == nil || q.KeepAlive < 0 || q.weights.state != Resident:
+		return time.Time{}
+	case s.vacant(q) && q.weights.used.After(now.Add(-q.KeepAlive)):
+		return q.weights.used.Add(q.KeepAlive)
+	}
+	return now.Add(q.KeepAlive)
+}
+
 // Wake is when Switch should be called again although nothing came: the zero time for never. Call
 // it after Switch.
 func (s *Scheduler) Wake(now time.Time) time.Time {

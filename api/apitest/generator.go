@@ -102,6 +102,8 @@ func (g *Generator) Models() []engine.ModelInfo {
 			g.mu.Lock()
 			if g.parked[n] {
 				m.State = "parked"
+			} else if d, ok := g.kept[n]; ok && d >= 0 {
+				m.ParkAt = time.Now().Add(d)
 			}
 			g.mu.Unlock()
 			m.Architecture, m.MaxModelLen, m.Vocab, m.EndTokens = "bytes", g.maxLen(), Vocab, []int32{ImEnd}
