@@ -58,7 +58,7 @@ type asked struct {
 	draft        *jsonschema.Draft
 }
 
-// suiteSchemas are n of the public test suite's schemas that are supported, evenly over its files. Those that are answered by any value are left
+// suiteSchemas are n of the public test suite's schemas that are supported, evenly over its groups by name. Those that are answered by any value are left
 // out: there is nothing to see in an answer.
 func suiteSchemas(t *testing.T, n int) []asked {
 	var all []asked

@@ -200,10 +200,20 @@ func TestIdleTimeOut(t *testing.T) {
 	m.model("b", 10, nil)
 	m.submit("a", 4, 100) // ends at 1 s
 	m.submit("b", 4, 1)
+	m.run(500 * time.Millisecond) // a is at work: its time has not begun
+	if at := m.s.ParkAt("a", m.now); !at.Equal(m.now.Add(5*time.Second)) || !m.s.ParkAt("b", m.now).IsZero() {
+		t.Errorf("a is parked at %v, now it is %v; b %v", at, m.now, m.s.ParkAt("b", m.now))
+	}
 	m.run(5990 * time.Millisecond)
 	m.expect("aR bR")
+	if left := m.s.ParkAt("a", m.now).Sub(m.now); left <= 0 || left > 30*time.Millisecond {
+		t.Errorf("a is parked in %v", left)
+	}
 	m.run(6020 * time.Millisecond)
 	m.expect("aP bR")
+	if at := m.s.ParkAt("a", m.now); !at.IsZero() {
+		t.Errorf("a, which is parked, is parked at %v", at)
+	}
 	if err := m.s.Load("a", m.now); err != nil {
 		t.Fatal(err)
 	}

@@ -109,10 +109,15 @@ func quote(b *strings.Builder, args []string, lines *regexp.Regexp) {
 		log.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 	b.WriteString("```\n")
+	found := false
 	for line := range strings.Lines(string(out)) {
 		if m := lines.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
 			b.WriteString(strings.Join(strings.Fields(m[1]), " ") + "\n")
+			found = true
 		}
+	}
+	if !found {
+		log.Fatalf("%v says nothing of what is looked for:\n%s", cmd, out)
 	}
 	b.WriteString("```\n")
 }
