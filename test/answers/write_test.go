@@ -4,7 +4,9 @@ import (
 	"encoding/json/jsontext"
 	"encoding/json/v2"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -42,16 +44,16 @@ type format struct {
 	// last: nothing but calls can follow a call, and content comes before one only where a control token parts them.
 	last bool
 	// never is what a string cannot hold in this format, nor a line break and the string.
-	never []string
+	never *regexp.Regexp
 }
 
 var formats = []format{
 	{name: "hermes", marks: []string{"<tool_call>", "</tool_call>"}, vocabs: []string{"qwen3", "smollm2", "deepseek_v3"}, calls: hermesCalls},
 	{name: "qwen3_xml", marks: []string{"<tool_call>", "</tool_call>"}, vocabs: []string{"qwen3", "gptoss"}, calls: xmlCalls,
-		never: []string{"</parameter>\n<parameter=", "</parameter>\n</function>", "\n</parameter><"}},
+		never: regexp.MustCompile(`</parameter>[ \t\r\n]+<(parameter=|/function|/tool_call)|\n[ \t\r]*</parameter>`)},
 	{name: "llama3_json", marks: []string{"<|python_tag|>"}, vocabs: []string{"llama3_2", "gpt35turbo"}, calls: llamaCalls, last: true},
 	{name: "phi4_mini_json", marks: []string{"<|tool_call|>", "<|/tool_call|>"}, vocabs: []string{"gpt4o", "gpt35turbo"}, calls: phiCalls},
-	{name: "gemma4", marks: []string{"<|tool_call>", "<tool_call|>", `<|"|>`}, vocabs: []string{"gemma3", "qwen3"}, calls: gemmaCalls, never: []string{`<|"|>`}},
+	{name: "gemma4", marks: []string{"<|tool_call>", "<tool_call|>", `<|"|>`}, vocabs: []string{"gemma3", "qwen3"}, calls: gemmaCalls, never: regexp.MustCompile(`<\|"\|>`)},
 	{name: "mistral", marks: []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}, vocabs: []string{"deepseek_v3", "llama3_2"}, calls: mistralCalls},
 }
 
@@ -88,7 +90,7 @@ func (w *writer) text() string {
 			out.WriteString(one(w.Rand, scraps...))
 		}
 		s := out.String()
-		if !slices.ContainsFunc(w.format.never, func(n string) bool { return strings.Contains("\n"+s, n) }) {
+		if w.format.never == nil || !w.format.never.MatchString("\n"+s) {
 			return s
 		}
 	}
@@ -146,17 +148,25 @@ func (w *writer) call() wantCall {
 		return wantCall{"no_such.tool-1", map[string]any{"text": w.text()}}
 	}
 	args := map[string]any{}
-	for k, v := range map[string]func() any{
+	makers := map[string]func() any{
 		"text": func() any { return w.text() }, "count": func() any { return float64(w.IntN(2000) - 1000) },
 		"share": func() any { return one(w.Rand, 0.25, -3, 1e21, 1.5e-9) }, "deep": func() any { return w.IntN(2) == 0 },
 		"where": func() any { return w.object(0) }, "list": func() any { return []any{w.value(1), w.value(1)} },
 		"maybe": func() any { return one[any](w.Rand, nil, "word", "a\nb") }, "kind": func() any { return one(w.Rand, "a", "b c") },
-	} {
+	}
+	for _, k := range slices.Sorted(maps.Keys(makers)) {
 		if w.IntN(2) == 0 {
-			args[k] = v()
+			args[k] = makers[k]()
 		}
 	}
 	return wantCall{"find", args}
+}
+
+// keys are those of an object in some order.
+func (w *writer) keys(of map[string]any) []string {
+	all := slices.Sorted(maps.Keys(of))
+	w.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
 }
 
 // json writes a value in one of the ways in which models do.
@@ -217,7 +227,8 @@ func xmlCalls(w *writer, calls []wantCall) {
 		}
 		w.mark("<tool_call>")
 		w.put("\n<function=" + c.name + ">\n")
-		for k, v := range c.args {
+		for _, k := range w.keys(c.args) {
+			v := c.args[k]
 			s, ok := v.(string)
 			if !ok {
 				s = w.json(v)
@@ -279,9 +290,9 @@ func (w *writer) gemma(v any) {
 	case map[string]any:
 		w.put("{")
 		comma := ""
-		for k, e := range v {
+		for _, k := range w.keys(v) {
 			w.put(comma + k + ":")
-			w.gemma(e)
+			w.gemma(v[k])
 			comma = ","
 		}
 		w.put("}")
