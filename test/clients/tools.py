@@ -118,7 +118,8 @@ def check_openai(model):
     for what, more, says in (
         ("no name", {"tools": [{"type": "function", "function": {}}]}, "tools[0].function.name"),
         ("type", {"tools": [{"type": "retrieval"}]}, "tools[0].type"),
-        ("schema", {"tools": [function("f", {"type": "thing"}, strict=True)]}, "strict"),
+        ("parameters", {"tools": [function("f", {"type": "thing"})]}, "tools[0].function.parameters"),
+        ("schema", {"tools": [function("f", {"type": "object", "properties": {"a": {"type": "thing"}}}, strict=True)]}, "strict"),
         ("unknown choice", {"tool_choice": {"type": "function", "function": {"name": "nope"}}}, "tool_choice.function.name"),
         ("no tools", {"tools": [], "tool_choice": "required"}, "tool_choice"),
         ("two forms", {"tool_choice": "required", "response_format": {"type": "json_object"}}, "response_format"),

@@ -50,7 +50,7 @@ func (m machine) flood(t *testing.T, at string, n int) {
 	r := rand.New(rand.NewPCG(15, uint64(n)))
 	tokens, patient := 30000, n == 10 // nobody's answer ends while others ask, and of ten nobody gives up
 	if patient {
-		tokens = 1500
+		tokens = 4000
 	}
 	var accepted, refused, slowest atomic.Int64
 	var wait sync.WaitGroup
